@@ -1,0 +1,254 @@
+"""The chat family: turns, their events, conversations. Served by agent; asked by gateway.
+
+A turn is a log of events with one writer, the agent that holds it: `chat.events.<turn_id>`, kept in the stream CHAT. The payload
+is the event as clients get it, one JSON object; the headers `Event-Type`, `Event-Seq` and `Attempt` let readers frame, order and fence
+it without looking inside. Within an attempt `seq` rises by one from 1 without gaps; a reader that sees a gap asks `agent.turn.log`.
+After the last event (`Done`, or `Suspended` for the time being) everything is stored.
+
+Every request acts for the account in the message's headers; another account's things are not found.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+from uuid import UUID
+
+from shared.contracts.retrieval import Filters
+from shared.contracts.subject import Empty, Event, Message, Query
+
+MESSAGE_CHARACTERS_MAX = 200_000
+
+
+class EventType(StrEnum):
+    """The events of a turn, as `http-api.md` names them."""
+
+    TURN_STARTED = "TurnStarted"
+    CONTEXT_INJECTED = "ContextInjected"
+    THINKING_DELTA = "ThinkingDelta"
+    TEXT_DELTA = "TextDelta"
+    TOOL_CALL_START = "ToolCallStart"
+    TOOL_CALL_DELTA = "ToolCallDelta"
+    TOOL_CALL_END = "ToolCallEnd"
+    CITATION = "Citation"
+    APPROVAL_REQUIRED = "ApprovalRequired"
+    NOTICE = "Notice"
+    USAGE = "Usage"
+    ERROR = "Error"
+    SUSPENDED = "Suspended"
+    DONE = "Done"
+
+
+# After one of these no event follows, or none before a decision.
+LAST_EVENTS = frozenset({EventType.DONE, EventType.SUSPENDED})
+
+TurnStatus = Literal["running", "suspended", "completed", "cancelled", "failed", "limit_reached"]
+
+
+class RetrievalChoice(Message):
+    """Whether the model may search, and where."""
+
+    enabled: bool = True
+    filters: Filters = Filters()
+
+
+class StartTurn(Message):
+    """Begin a turn; fields as in `POST /api/chat`. `turn_id` is chosen by the caller, so that it can listen first and cancel early.
+
+    `request_digest` identifies the body for `client_message_id`.
+    """
+
+    turn_id: UUID
+    conversation_id: UUID | None = None
+    workspace: UUID | None = None
+    message: str | None = None
+    retry_message_id: UUID | None = None
+    parent_message_id: UUID | None = None
+    client_message_id: str | None = None
+    request_digest: str = ""
+    retrieval: RetrievalChoice = RetrievalChoice()
+    provider: str | None = None
+    model: str | None = None
+    locale: Literal["zh", "en"] | None = None
+
+
+class TurnAccepted(Message):
+    """The turn that runs: `turn_id` is another one where `client_message_id` was seen before."""
+
+    turn_id: UUID
+    conversation_id: UUID
+    response_id: UUID
+
+
+class TurnRef(Message):
+    """Names one turn."""
+
+    turn: UUID
+
+
+class LogRequest(Message):
+    """Events after `after` (0: all), at most about 4 MB of them."""
+
+    turn: UUID
+    after: int = 0
+
+
+class LoggedEvent(Message):
+    """One event: its payload as it was published."""
+
+    seq: int
+    type: str
+    payload: str
+
+
+class TurnLog(Message):
+    """Events in order. `more`: ask again after the last. `ended`: no further event will come (for now, where suspended)."""
+
+    events: list[LoggedEvent]
+    last_seq: int
+    more: bool
+    ended: bool
+
+
+class ToolCall(Message):
+    """A tool call and how it went. `arguments`: the parsed object, or the raw text where it did not parse."""
+
+    id: str
+    name: str
+    arguments: Any
+    status: Literal["running", "awaiting_approval", "completed", "error", "rejected"]
+    round: int
+    hits: int | None = None
+
+
+class TurnState(Message):
+    """A turn so far: the fold of its log."""
+
+    turn_id: UUID
+    conversation_id: UUID
+    response_id: UUID
+    status: TurnStatus
+    attempt: int
+    last_seq: int
+    content: str
+    thinking: str
+    activity: list[dict[str, Any]]
+    tool_calls: list[ToolCall]
+
+
+class ChatMessage(Message):
+    """A message as clients see it; see `http-api.md`."""
+
+    id: UUID
+    turn_id: UUID | None
+    parent_message_id: UUID | None
+    role: Literal["user", "assistant"]
+    content: str
+    status: Literal["running", "completed", "interrupted", "failed", "limit_reached", "awaiting_approval"]
+    thinking: str
+    activity: list[dict[str, Any]] | None
+    injected: list[dict[str, Any]]
+    tool_calls: list[ToolCall]
+    sources: list[dict[str, Any]]
+    left_out: list[dict[str, Any]]
+    cited: list[int]
+    versions: list[UUID]
+    usage: dict[str, Any] | None
+    created_at: datetime
+
+
+class ConversationRef(Message):
+    """Names one conversation."""
+
+    conversation: UUID
+
+
+class ConversationSummary(Message):
+    """A conversation in a list."""
+
+    id: UUID
+    title: str
+    workspace: UUID | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class Conversation(Message):
+    """A conversation with its active path, root first."""
+
+    id: UUID
+    title: str
+    workspace: UUID | None
+    active_leaf: UUID | None
+    active_response_id: UUID | None
+    messages: list[ChatMessage]
+    created_at: datetime
+    updated_at: datetime
+
+
+class ListConversations(Message):
+    """The account's conversations, latest activity first."""
+
+    cursor: str | None = None
+    limit: int = 50
+
+
+class ConversationPage(Message):
+    """One page; `next_cursor` is None on the last."""
+
+    items: list[ConversationSummary]
+    next_cursor: str | None = None
+
+
+class RenameConversation(Message):
+    """A new title."""
+
+    conversation: UUID
+    title: str
+
+
+class SelectVersion(Message):
+    """Makes `message` its siblings' active version (VT-3)."""
+
+    conversation: UUID
+    message: UUID
+
+
+class TurnResult(Message):
+    """What a non-streaming client gets at the end."""
+
+    turn_id: UUID
+    conversation_id: UUID
+    message: ChatMessage
+    usage: dict[str, Any] | None
+    done: dict[str, Any]
+
+
+class ProviderInfo(Message):
+    """A provider by name; no address, no key."""
+
+    name: str
+    models: list[str]
+    tool_calling: bool
+
+
+class ProviderList(Message):
+    """The configured providers, the default first."""
+
+    items: list[ProviderInfo]
+
+
+STREAM = "CHAT"
+
+TURN_START = Query("agent.turn.start", StartTurn, TurnAccepted, owner="agent", idempotent=False)
+TURN_GET = Query("agent.turn.get", TurnRef, TurnState, owner="agent")
+TURN_LOG = Query("agent.turn.log", LogRequest, TurnLog, owner="agent")
+TURN_RESULT = Query("agent.turn.result", TurnRef, TurnResult, owner="agent")
+TURN_CANCEL = Query("agent.turn.cancel", TurnRef, Empty, owner="agent")
+CONVERSATION_LIST = Query("agent.conversation.list", ListConversations, ConversationPage, owner="agent")
+CONVERSATION_GET = Query("agent.conversation.get", ConversationRef, Conversation, owner="agent")
+CONVERSATION_RENAME = Query("agent.conversation.rename", RenameConversation, ConversationSummary, owner="agent")
+CONVERSATION_DELETE = Query("agent.conversation.delete", ConversationRef, Empty, owner="agent")
+CONVERSATION_SELECT = Query("agent.conversation.select", SelectVersion, Conversation, owner="agent")
+PROVIDER_LIST = Query("agent.provider.list", Empty, ProviderList, owner="agent")
+
+EVENTS = Event("chat.events.{turn_id}", owner="agent", stream=STREAM)

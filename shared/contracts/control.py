@@ -1,0 +1,29 @@
+"""Cancelling, and asking a service whether it is ready.
+
+A cancel is published on `cancel.<scope>` by whoever gives up: the gateway for a client that left, a service whose own caller gave
+up, the agent for a user's stop. Every process listens to `cancel.>` without a queue group and interrupts the work it runs under that
+scope *or below it*: scope ids are dotted paths, so cancelling `<turn>` reaches `<turn>.3`, and giving up on one search does not
+end its turn. Cancelling twice, or after the end, does nothing. A cancel that arrives before its work is remembered (60 s).
+"""
+
+from shared.contracts.subject import SERVICES, Empty, Event, Message, Query
+
+
+class Cancel(Message):
+    """Why a scope is cancelled: `disconnect`, `requested`, `deadline`, `shutdown`, `superseded`, `caller_gone`."""
+
+    reason: str
+
+
+class Health(Message):
+    """`ready` when every store that the service needs has answered just now; `problems` names those that did not."""
+
+    ready: bool
+    problems: dict[str, str] = {}
+
+
+CANCEL = Event("cancel.{scope}", owner="*", stream=None, message=Cancel)
+
+HEALTH: dict[str, Query[Empty, Health]] = {
+    name: Query(f"{name}.health", Empty, Health, owner=name, timeout_seconds=1.5, idempotent=False) for name in SERVICES
+}

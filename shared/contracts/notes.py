@@ -1,0 +1,155 @@
+"""The notes family: workspaces and the notes in them. Served by notes; asked by gateway, agent, retrieval and contexts.
+
+Every request acts for the account named in the message's headers: an admin may use every workspace, a member those it was given;
+another's is `workspace_not_found`. A request without an account comes from a service itself and may use all.
+
+`notes.changed.<workspace>` is a fact in the stream NOTES: published after the index row is committed, at least once (with
+`Nats-Msg-Id`), in order of `revision` within a workspace. Readers acknowledge after their own work is committed.
+"""
+
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from shared.contracts.subject import Empty, Event, Message, Query
+
+
+class Workspace(Message):
+    """A directory of Markdown files.
+
+    Attributes:
+        directory: the name on disk; never changes.
+        notes_dir: where the notes lie below the directory: `""`, or e.g. `.notes`.
+        notes: how many notes it has.
+        access: what the asking account may do.
+        available: false while its directory cannot be read; nothing is forgotten meanwhile.
+    """
+
+    id: UUID
+    title: str
+    directory: str
+    notes_dir: str
+    notes: int
+    access: Literal["read", "write"] = "write"
+    available: bool = True
+
+
+class WorkspaceList(Message):
+    """Every workspace the account may use, by directory."""
+
+    items: list[Workspace]
+
+
+class WorkspaceRef(Message):
+    """Names one workspace."""
+
+    workspace: UUID
+
+
+class UpdateWorkspace(Message):
+    """What to change; None leaves it."""
+
+    workspace: UUID
+    title: str | None = None
+
+
+class CreateWorkspace(Message):
+    """A new directory of that name in the data directory's `vaults/`; `workspace_exists` where the name is taken."""
+
+    directory: str
+    title: str | None = None
+    notes_dir: str = ""
+
+
+class Member(Message):
+    """What one account may do in a workspace."""
+
+    account_id: UUID
+    access: Literal["read", "write"]
+
+
+class MemberList(Message):
+    """The members of one workspace, whole."""
+
+    items: list[Member]
+
+
+class PutMembers(Message):
+    """Replaces the members of a workspace."""
+
+    workspace: UUID
+    items: list[Member]
+
+
+class NoteSummary(Message):
+    """A note without its text. `path` is relative to `directory/notes_dir`; `content_hash` the SHA-256 hex of the file's bytes."""
+
+    path: str
+    title: str
+    tags: list[str]
+    content_hash: str
+    size: int
+    modified_at: datetime
+
+
+class Note(NoteSummary):
+    """A note with `content`, the raw text of the file, front matter and a byte order mark included. `revision`: of its last change."""
+
+    content: str
+    revision: int = 0
+
+
+class ListNotes(Message):
+    """Notes by path. `prefix` is a prefix of the path, `tag` one tag; `cursor` comes from the answer before; `limit` 1 to 1000."""
+
+    workspace: UUID
+    prefix: str = ""
+    tag: str | None = None
+    cursor: str | None = None
+    limit: int = 100
+
+
+class NotePage(Message):
+    """One page; `next_cursor` is None on the last."""
+
+    items: list[NoteSummary]
+    next_cursor: str | None = None
+
+
+class ReadNote(Message):
+    """Names one note."""
+
+    workspace: UUID
+    path: str
+
+
+class NoteChanged(Message):
+    """A note is not what it was, whoever changed it.
+
+    Attributes:
+        revision: grows with each change of the workspace; a reader that has seen a later one for the path may drop this.
+        content_hash: None when deleted.
+        from_path: the old path of a move.
+    """
+
+    workspace: UUID
+    revision: int
+    kind: Literal["created", "updated", "moved", "deleted"]
+    path: str
+    content_hash: str | None
+    from_path: str | None = None
+    changed_at: datetime
+
+
+STREAM = "NOTES"
+
+WORKSPACE_LIST = Query("notes.workspace.list", Empty, WorkspaceList, owner="notes")
+WORKSPACE_GET = Query("notes.workspace.get", WorkspaceRef, Workspace, owner="notes")
+WORKSPACE_UPDATE = Query("notes.workspace.update", UpdateWorkspace, Workspace, owner="notes")
+WORKSPACE_CREATE = Query("notes.workspace.create", CreateWorkspace, Workspace, owner="notes", idempotent=False)
+MEMBERS_GET = Query("notes.members.get", WorkspaceRef, MemberList, owner="notes")
+MEMBERS_PUT = Query("notes.members.put", PutMembers, MemberList, owner="notes")
+NOTE_LIST = Query("notes.list", ListNotes, NotePage, owner="notes")
+NOTE_READ = Query("notes.read", ReadNote, Note, owner="notes")
+
+CHANGED = Event("notes.changed.{workspace}", owner="notes", stream=STREAM, message=NoteChanged)

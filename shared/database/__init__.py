@@ -1,0 +1,1 @@
+"""PostgreSQL: a pool with limits, and plain SQL migrations. A service sees its own schema only."""

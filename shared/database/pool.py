@@ -1,0 +1,105 @@
+"""A connection pool on which nothing waits for ever."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import orjson
+from asyncpg.pool import PoolConnectionProxy
+
+from shared.contracts.errors import ErrorCode, ServiceError
+
+logger = logging.getLogger(__name__)
+
+type Pool = asyncpg.Pool[asyncpg.Record]
+type Connection = PoolConnectionProxy[asyncpg.Record]
+
+ACQUIRE_SECONDS = 2.0
+COMMAND_SECONDS = 10.0
+SERVER_SETTINGS = {
+    "statement_timeout": "10s",
+    "lock_timeout": "2s",
+    "idle_in_transaction_session_timeout": "30s",
+    "timezone": "UTC",
+    # Short-lived plans of small queries: compiling them costs more than running them.
+    "jit": "off",
+}
+
+# What a database that is away, starting or out of connections raises: passing, and not the request's fault.
+UNAVAILABLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+)
+
+
+async def open_pool(url: str, schema: str, *, size: int = 8) -> Pool:
+    """A pool whose connections see `schema`; waits until the database answers."""
+    while True:
+        try:
+            return await asyncpg.create_pool(
+                url,
+                min_size=1,
+                max_size=size,
+                max_inactive_connection_lifetime=60,
+                timeout=5,
+                command_timeout=COMMAND_SECONDS,
+                server_settings={**SERVER_SETTINGS, "search_path": f"{schema}, public", "application_name": schema},
+                init=_use_orjson,
+            )
+        except UNAVAILABLE as error:
+            logger.warning("The database does not answer yet: %s", type(error).__name__)
+            await asyncio.sleep(0.3)
+
+
+async def _use_orjson(connection: Any) -> None:
+    await connection.set_type_codec("jsonb", encoder=_encode, decoder=orjson.loads, schema="pg_catalog")
+
+
+def _encode(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+@asynccontextmanager
+async def connection(pool: Pool) -> AsyncIterator[Connection]:
+    """A pooled connection for one task.
+
+    Raises:
+        ServiceError: `service_unavailable`, where the database is away or has none free.
+    """
+    try:
+        async with pool.acquire(timeout=ACQUIRE_SECONDS) as acquired:
+            yield acquired
+    except UNAVAILABLE as error:
+        raise database_unavailable(error) from error
+
+
+@asynccontextmanager
+async def transaction(pool: Pool) -> AsyncIterator[Connection]:
+    """A connection inside a transaction: committed at the end, rolled back by any exception."""
+    async with connection(pool) as acquired, acquired.transaction():
+        yield acquired
+
+
+def database_unavailable(error: BaseException) -> ServiceError:
+    """What a request is told while the database is away."""
+    logger.warning("The database is not available: %s: %s", type(error).__name__, error)
+    return ServiceError(ErrorCode.UNAVAILABLE, "The database is not available; try again shortly.", retry_after=2)
+
+
+async def ping(pool: Pool) -> str | None:
+    """What is wrong with the database, or None."""
+    try:
+        async with asyncio.timeout(1), pool.acquire(timeout=1) as acquired:
+            await acquired.execute("SELECT 1")
+    except UNAVAILABLE as error:
+        return type(error).__name__
+    return None

@@ -1,0 +1,179 @@
+"""This process's place on NATS: one connection, what it serves, whom it asks, what it cancels, and an orderly end.
+
+FastStream carries the request-reply endpoints (subscriptions, queue groups, workers). Its known gaps are closed here, once: a handler
+that fails still answers, a stray cancellation cannot end a subscription, and stopping drains before it closes.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from faststream.nats import NatsBroker, NatsMessage, NatsResponse
+from nats.aio.client import Client as Nats
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+
+from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.subject import Message, Query
+from shared.messaging import errors
+from shared.messaging.cancellation import Cancellations
+from shared.messaging.client import Client
+from shared.messaging.scope import Scope
+from shared.telemetry import tracing
+
+logger = logging.getLogger(__name__)
+
+# How many requests of one subject a process works on at once; more wait in the subscription.
+WORKERS_PER_SUBJECT = 32
+# Requests in flight when a stop begins may take this long; then they are cancelled, and answered so.
+DRAIN_SECONDS = 5.0
+# A frozen server is noticed after two missed pings: within 15 s.
+PING_SECONDS = 5
+RECONNECT_SECONDS = 0.25
+EXIT_CONNECTION_LOST = 70
+
+
+@dataclass(frozen=True, slots=True)
+class Route[Q: Message, R: Message]:
+    """One line of a service's table: the query, and the function that answers it for a scope."""
+
+    query: Query[Q, R]
+    handler: Callable[[Q, Scope], Awaitable[R]]
+
+
+class Bus:
+    """See the module. `name` is the service's: its queue group, and how it shows in the server's connection list."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self.name = name
+        self.cancellations = Cancellations()
+        self._reconnected: list[Callable[[], Awaitable[None]]] = []
+        self._lost: list[Callable[[], None]] = []
+        self._stopping = False
+        self._subscriptions: list[Any] = []
+        self._broker = NatsBroker(
+            url,
+            name=name,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=RECONNECT_SECONDS,  # type: ignore[arg-type]  # fractions work, the stub says int
+            ping_interval=PING_SECONDS,
+            max_outstanding_pings=2,
+            pending_size=-1,  # publishing while disconnected fails at once: a late command is worse than none
+            drain_timeout=int(DRAIN_SECONDS),
+            graceful_timeout=DRAIN_SECONDS,
+            inbox_prefix=f"_INBOX.{name}",
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_reconnected,
+            closed_cb=self._on_closed,
+            apply_types=False,
+            logger=None,
+        )
+
+    @property
+    def nats(self) -> Nats:
+        """The connection, for streams and events."""
+        return self._broker.connection
+
+    @property
+    def connected(self) -> bool:
+        """Whether the server is there just now."""
+        return bool(self.nats.is_connected)
+
+    def on_reconnected(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Call back each time the connection is there again: whatever was published meanwhile was missed."""
+        self._reconnected.append(callback)
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Call back each time the connection is lost."""
+        self._lost.append(callback)
+
+    async def connect(self) -> None:
+        """Connect, however long the server takes to appear, and listen for cancels."""
+        await self._broker.connect()
+        self.client = Client(self.nats)
+        await self.cancellations.listen(self.nats)
+
+    async def serve(self, routes: Sequence[Route[Any, Any]]) -> None:
+        """Begin to answer. The subscriptions stand at the server when this returns."""
+        for route in routes:
+            subscriber = self._broker.subscriber(
+                route.query.subject, queue=self.name, max_workers=WORKERS_PER_SUBJECT, title=route.query.subject
+            )
+            subscriber(self._endpoint(route))
+            self._subscriptions.append(subscriber)
+        await self._broker.start()
+        await self.nats.flush()
+
+    async def stop(self) -> None:
+        """Take no more, finish what runs (bounded), cancel and answer the rest, close."""
+        self._stopping = True
+        # FastStream alone would keep taking requests and drop them: drain the subscriptions first.
+        drains = [subscriber.subscription.drain() for subscriber in self._subscriptions if subscriber.subscription]
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await asyncio.gather(*drains)
+        except (TimeoutError, NatsError):
+            logger.warning("Some subscriptions did not drain in time")
+        await self.cancellations.stop(DRAIN_SECONDS)
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._broker.stop()
+        except (TimeoutError, NatsError):
+            logger.warning("The connection did not close in time")
+
+    def _endpoint(self, route: Route[Any, Any]) -> Callable[[NatsMessage], Awaitable[NatsResponse]]:
+        async def endpoint(message: NatsMessage) -> NatsResponse:
+            with tracing.answer_span(route.query.subject, message.headers) as span:
+                try:
+                    return NatsResponse(await self._answer(route, message))
+                except Exception as error:  # noqa: BLE001 - the one boundary: whatever happened, the asker is answered
+                    failure = errors.to_service_error(error)
+                    span.set_attribute("error.type", failure.code.value)
+                    headers, body = errors.encode(failure)
+                    return NatsResponse(body, headers=headers)
+
+        return endpoint
+
+    async def _answer(self, route: Route[Any, Any], message: NatsMessage) -> bytes:
+        try:
+            scope = Scope.from_headers(message.headers)
+            request = route.query.request.model_validate_json(message.body)
+        except ValidationError as error:
+            raise errors.invalid_request(error) from None
+        except ValueError as error:
+            raise ServiceError(ErrorCode.INVALID, f"A header is malformed: {error}") from None
+        reply: Message = await self.cancellations.run(scope, _as_coroutine(route.handler(request, scope)))
+        encoded = reply.model_dump_json().encode()
+        self.client.check_size({}, encoded)
+        return encoded
+
+    async def _on_error(self, error: Exception) -> None:
+        # Slow consumers and permission violations arrive nowhere else.
+        logger.warning("NATS: %s", error)
+
+    async def _on_disconnected(self) -> None:
+        if not self._stopping:
+            logger.warning("The connection to NATS is lost; reconnecting")
+        self.client.connection_lost()
+        for callback in self._lost:
+            callback()
+
+    async def _on_reconnected(self) -> None:
+        logger.warning("Connected to NATS again")
+        for callback in self._reconnected:
+            await callback()
+
+    async def _on_closed(self) -> None:
+        if self._stopping:
+            return
+        # nats-py closes for good after some protocol errors. A process that hears nothing must not look alive.
+        logger.critical("The connection to NATS was closed for good; leaving, to be started again")
+        os._exit(EXIT_CONNECTION_LOST)
+
+
+async def _as_coroutine[T](awaitable: Awaitable[T]) -> T:
+    return await awaitable

@@ -1,0 +1,126 @@
+"""Asking other services: every question carries its scope, ends in time, and is called off when the asker gives up."""
+
+import asyncio
+import logging
+import random
+
+from nats.aio.client import Client as Nats
+from nats.errors import ConnectionClosedError, ConnectionDrainingError, NoRespondersError, OutboundBufferLimitError
+from nats.errors import TimeoutError as NatsTimeoutError
+from pydantic import ValidationError
+
+from shared.contracts.control import CANCEL, Cancel
+from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.subject import Message, Query
+from shared.messaging import errors
+from shared.messaging.scope import Scope
+from shared.telemetry import tracing
+
+logger = logging.getLogger(__name__)
+
+# A service that restarts is away for a moment: how long an idempotent question is asked again while nobody listens.
+ABSENT_SECONDS = 1.5
+# What NATS itself puts around a message; its limit counts headers too, and passing it closes the connection for good.
+OVERHEAD_BYTES = 4096
+
+
+class _Absent(Exception):
+    """Nobody was listening, or the connection was down or went down: the question may not have been heard."""
+
+
+class Client:
+    """Asks over one NATS connection."""
+
+    def __init__(self, nats: Nats) -> None:
+        self._nats = nats
+        self._waiting: set[asyncio.Timeout] = set()
+        self._connection_losses = 0
+
+    def connection_lost(self) -> None:
+        """Let every question in flight fail now: nats-py would let each wait for its whole timeout."""
+        self._connection_losses += 1
+        now = asyncio.get_running_loop().time()
+        for waiting in self._waiting:
+            waiting.reschedule(now)
+
+    def check_size(self, headers: dict[str, str], body: bytes) -> None:
+        """Refuse what NATS would close the connection for.
+
+        Raises:
+            ServiceError: `too_large`.
+        """
+        size = len(body) + sum(len(name) + len(value) + 4 for name, value in headers.items()) + OVERHEAD_BYTES
+        if size > self._nats.max_payload:
+            raise ServiceError(
+                ErrorCode.TOO_LARGE,
+                f"The message has {len(body)} bytes; at most {self._nats.max_payload - OVERHEAD_BYTES} can be carried.",
+            )
+
+    async def ask[Q: Message, R: Message](self, query: Query[Q, R], request: Q, scope: Scope, *, timeout: float | None = None) -> R:
+        """The reply to `request`, in at most `timeout` seconds (the query's own otherwise) or what the scope has left.
+
+        An idempotent question is asked again while nobody listens (for a moment) and after a broken connection. Whoever
+        answers is told when the asker gives up.
+
+        Raises:
+            ServiceError: what the other side answered; `service_unavailable` where nobody answers; `deadline_exceeded`; `too_large`.
+        """
+        child = scope.child(timeout if timeout is not None else query.timeout_seconds)
+        body = request.model_dump_json().encode()
+        patience = asyncio.get_running_loop().time() + min(ABSENT_SECONDS, max(0.0, child.remaining))
+        pause = 0.02
+        while True:
+            try:
+                return await self._ask_once(query, body, child)
+            except _Absent:
+                if not query.idempotent or asyncio.get_running_loop().time() + pause > patience:
+                    raise _unavailable(query) from None
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads retries, guards nothing
+                pause = min(pause * 2, 0.3)
+
+    async def _ask_once[Q: Message, R: Message](self, query: Query[Q, R], body: bytes, scope: Scope) -> R:
+        seconds = scope.remaining
+        if seconds <= 0:
+            raise ServiceError(ErrorCode.DEADLINE_EXCEEDED, f"No time was left to ask {query.owner}.")
+        with tracing.ask_span(query.subject) as span:
+            headers = scope.to_headers()
+            tracing.inject(headers)
+            self.check_size(headers, body)
+            losses = self._connection_losses
+            timer: asyncio.Timeout | None = None
+            try:
+                async with asyncio.timeout(seconds) as timer:
+                    self._waiting.add(timer)
+                    reply = await self._nats.request(query.subject, body, timeout=seconds + 1, headers=headers)
+            except (TimeoutError, NatsTimeoutError):
+                if losses != self._connection_losses:
+                    raise _Absent from None
+                await self.cancel(scope.id, "deadline")
+                raise ServiceError(ErrorCode.DEADLINE_EXCEEDED, f"The {query.owner} service did not answer in time.") from None
+            except (NoRespondersError, OutboundBufferLimitError, ConnectionClosedError, ConnectionDrainingError):
+                raise _Absent from None
+            except asyncio.CancelledError:
+                await self.cancel(scope.id, "caller_gone")
+                raise
+            finally:
+                if timer is not None:
+                    self._waiting.discard(timer)
+            if (error := errors.decode(reply.headers, reply.data)) is not None:
+                span.set_attribute("error.type", error.code.value)
+                raise error
+        try:
+            return query.reply.model_validate_json(reply.data)
+        except ValidationError:
+            logger.exception("The reply on %s is not of its model", query.subject)
+            raise ServiceError(ErrorCode.INTERNAL, f"The {query.owner} service answered in an unknown form.") from None
+
+    async def cancel(self, scope_id: str, reason: str) -> None:
+        """Tell every process to stop what it does under `scope_id`. Nothing is waited for; while disconnected nothing is sent."""
+        try:
+            await self._nats.publish(CANCEL.subject(scope_id), Cancel(reason=reason).model_dump_json().encode())
+        except (OutboundBufferLimitError, ConnectionClosedError, ConnectionDrainingError):
+            logger.warning("Could not send the cancel of %s: not connected", scope_id)
+
+
+def _unavailable(query: Query[Message, Message] | Query) -> ServiceError:  # type: ignore[type-arg]
+    return ServiceError(ErrorCode.UNAVAILABLE, f"The {query.owner} service is not available; try again shortly.", retry_after=2)

@@ -1,0 +1,81 @@
+"""Where traces and logs go.
+
+`OTEL_EXPORTER_OTLP_ENDPOINT` (and the other standard variables, read by the SDK itself) names a collector. Without one, spans are kept
+as OTLP JSON lines under the data directory, bounded. A collector that is away costs requests nothing: spans queue and are dropped.
+"""
+
+import io
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TextIO, cast
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.json.file.trace_exporter import FileSpanExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+
+TRACE_FILE_BYTES_MAX = 20 * 1024 * 1024
+FLUSH_MILLISECONDS = 2000
+
+
+class _BoundedFile(io.TextIOBase):
+    """A text file that starts anew when full, keeping the one before as `.1`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, text: str, /) -> int:
+        if self._file.tell() > TRACE_FILE_BYTES_MAX:
+            self._file.close()
+            self._path.replace(self._path.with_suffix(".1"))
+            self._file = self._path.open("a", encoding="utf-8")
+        return self._file.write(text)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _TraceIdFilter(logging.Filter):
+    """Puts the current trace id into each log record."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        context = trace.get_current_span().get_span_context()
+        record.trace_id = format(context.trace_id, "032x") if context.is_valid else "-"
+        return True
+
+
+def set_up(service: str, *, otlp_endpoint: str | None, home: Path | None) -> TracerProvider:
+    """Logging to stderr with trace ids, and a tracer provider for this process.
+
+    Spans go to `otlp_endpoint`, else to `<home>/traces/<service>.jsonl`, else nowhere.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_TraceIdFilter())
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s trace=%(trace_id)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for chatty in ("httpx", "httpcore", "faststream", "uvicorn.access"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    provider = TracerProvider(resource=Resource.create({"service.name": service, "service.instance.id": str(os.getpid())}))
+    if (exporter := _exporter(service, otlp_endpoint, home)) is not None:
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return provider
+
+
+def _exporter(service: str, otlp_endpoint: str | None, home: Path | None) -> SpanExporter | None:
+    if otlp_endpoint:
+        return OTLPSpanExporter()
+    if home is None:
+        return None
+    folder = home / "traces"
+    folder.mkdir(parents=True, exist_ok=True)
+    return FileSpanExporter(stream=cast("TextIO", _BoundedFile(folder / f"{service}.jsonl")))

@@ -1,0 +1,57 @@
+"""Spans of the road between services, and the trace context in message headers.
+
+One trace runs from the HTTP request over every hop: a request's handler continues the asker's trace as a child, as RPC does it.
+Only W3C trace context travels; baggage does not, so that nothing of it can reach a model provider.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+_propagator = TraceContextTextMapPropagator()
+_tracer = trace.get_tracer("marginalia")
+
+
+def tracer() -> trace.Tracer:
+    """The tracer of this process."""
+    return _tracer
+
+
+def inject(headers: MutableMapping[str, str]) -> None:
+    """Write the current trace context into a message's headers."""
+    _propagator.inject(headers)
+
+
+@contextmanager
+def ask_span(subject: str) -> Iterator[Span]:
+    """Around a question to another service."""
+    with _tracer.start_as_current_span(
+        f"send {subject}",
+        kind=SpanKind.CLIENT,
+        attributes={"messaging.system": "nats", "messaging.destination.name": subject},
+    ) as span:
+        yield span
+
+
+@contextmanager
+def answer_span(subject: str, headers: Mapping[str, str]) -> Iterator[Span]:
+    """Around the answering of one, in the asker's trace."""
+    with _tracer.start_as_current_span(
+        f"process {subject}",
+        context=_propagator.extract(headers),
+        kind=SpanKind.CONSUMER,
+        attributes={
+            "messaging.system": "nats",
+            "messaging.destination.name": subject,
+            "messaging.operation.type": "process",
+        },
+    ) as span:
+        yield span
+
+
+def from_headers(headers: Mapping[str, str]) -> object:
+    """The trace context that headers carry, to begin a span under."""
+    return _propagator.extract(headers)
