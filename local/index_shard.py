@@ -1,0 +1,258 @@
+"""One shard of the Qdrant engine: what the index contract says, in the engine's own calls.
+
+The engine is synchronous and holds the interpreter lock during each call, so that callers pass at most `POINTS_PER_CALL` points at a
+time and use one thread. It refuses with plain `Exception`s, which become `EngineError` here, and in this module alone.
+"""
+
+import base64
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID
+
+import numpy as np
+import qdrant_edge as edge
+from qdrant_edge import UpdateOperation
+
+from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.index import DenseVector, Filter, Point, Scored, Search, SearchReply, SparseVector
+
+DENSE = "dense"
+SPARSE = "bm25"
+# About 10 ms of the interpreter lock.
+POINTS_PER_CALL = 128
+# Queries hold the lock too: more threads than segments would only take turns.
+SEARCH_THREADS = 2
+
+_KEYWORDS = ("workspace", "document", "ancestors", "tags")
+# Stored as 0 or 1: the engine's MatchValue takes a bool for an integer, and then matches no bool.
+_FLAG = "exchange"
+
+
+class EngineError(Exception):
+    """The engine refused a call."""
+
+
+class Shard:
+    """A folder that this process alone has open.
+
+    The dense vectors' dimension is that of the first one written (an external embedding model may have any). One of another
+    dimension begins anew: the vectors that were there belong to another space, and go.
+    """
+
+    def __init__(self, shard: edge.EdgeShard) -> None:
+        self._shard = shard
+        self._dimension = self._known_dimension()
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """An empty shard in a folder that has none."""
+        with _engine():
+            shard = edge.EdgeShard.create(str(path), _config())
+            for name in _KEYWORDS:
+                shard.update(UpdateOperation.create_field_index(name, edge.PayloadSchemaType.Keyword))
+            shard.update(UpdateOperation.create_field_index(_FLAG, edge.PayloadSchemaType.Integer))
+            shard.flush()
+            return cls(shard)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The shard in that folder.
+
+        Raises:
+            EngineError: it is damaged, of another version, or open elsewhere.
+        """
+        with _engine():
+            shard = edge.EdgeShard.load(str(path))
+            if not {*_KEYWORDS, _FLAG} <= set(shard.info().payload_schema):
+                raise EngineError("the shard has not the payload indexes that filters need")
+            return cls(shard)
+
+    def upsert(self, points: Sequence[Point]) -> None:
+        """Adds points or replaces them whole, except that one without a dense vector keeps what it has."""
+        given = {point.id: decode_dense(point.dense) for point in points if point.dense is not None}
+        sparse = {point.id: _sparse(point.sparse) for point in points}
+        for vector in given.values():
+            self._fit_dimension(len(vector))
+        with _engine():
+            kept = self._dense_of([point.id for point in points if point.id not in given]) if self._dimension else {}
+            stored = [
+                edge.Point(point.id, _named(sparse[point.id], given.get(point.id, kept.get(point.id))), _payload(point.payload))
+                for point in points
+            ]
+            self._shard.update(UpdateOperation.upsert_points(stored))
+
+    def set_dense(self, vectors: Sequence[DenseVector]) -> None:
+        """Gives existing points their dense vectors; points that are not there are passed over."""
+        decoded = {vector.id: decode_dense(vector.dense) for vector in vectors}
+        for vector in decoded.values():
+            self._fit_dimension(len(vector))
+        with _engine():
+            # One unknown id fails the whole operation.
+            present = [record.id for record in self._shard.retrieve(list(decoded), False, False)]
+            if present:
+                self._shard.update(
+                    UpdateOperation.update_vectors([edge.PointVectors(one, {DENSE: decoded[UUID(str(one))]}) for one in present])
+                )
+
+    def delete(self, ids: Sequence[UUID]) -> None:
+        """Removes points; unknown ids are passed over."""
+        with _engine():
+            self._shard.update(UpdateOperation.delete_points(list(ids)))
+
+    def search(self, request: Search) -> SearchReply:
+        """Both legs over the same filter, exact as far as the points are not yet optimised."""
+        if not request.filter.workspaces or request.filter.documents == []:
+            return SearchReply(sparse=[], dense=[])
+        condition = _filter(request.filter)
+        dense = decode_dense(request.dense) if request.dense is not None else None
+        with _engine():
+            return SearchReply(
+                sparse=self._leg(_sparse(request.sparse), SPARSE, condition, request.limit) if request.sparse is not None else [],
+                # Vectors of another dimension than the points have nothing to be near to.
+                dense=self._leg(dense, DENSE, condition, request.limit) if dense is not None and len(dense) == self._dimension else [],
+            )
+
+    def points(self) -> int:
+        """How many points there are."""
+        with _engine():
+            return int(self._shard.count(edge.CountRequest(exact=True)))
+
+    def unindexed(self) -> int:
+        """How many dense vectors are searched one by one."""
+        with _engine():
+            if not self._dimension:
+                return 0
+            dense = self._shard.count(edge.CountRequest(exact=True, filter=edge.Filter(must=[edge.HasVectorCondition(DENSE)])))
+            info = self._shard.info()
+            # Every sparse vector counts as indexed.
+            return int(dense + info.points_count - info.indexed_vectors_count)
+
+    def copy_points(self, ids: Sequence[UUID], target: "Shard") -> None:
+        """Makes `target` have these points as they are here, absent ones included."""
+        with _engine():
+            records = self._shard.retrieve(list(ids), True, True)
+            gone = set(ids) - {UUID(str(record.id)) for record in records}
+            if gone:
+                target._shard.update(UpdateOperation.delete_points(list(gone)))  # noqa: SLF001 - another shard of this class
+            if not records:
+                return
+            if self._dimension:
+                target._fit_dimension(self._dimension)  # noqa: SLF001
+            points = [edge.Point(record.id, _vectors(record), dict(record.payload or {})) for record in records]
+            target._shard.update(UpdateOperation.upsert_points(points))  # noqa: SLF001
+
+    def optimize(self) -> None:
+        """Builds the vector index, for seconds or minutes; for a process of its own."""
+        with _engine():
+            self._shard.optimize()
+
+    def flush(self) -> None:
+        """All that was written is on disk when this returns."""
+        with _engine():
+            self._shard.flush()
+
+    def close(self) -> None:
+        """Gives the folder up."""
+        with _engine():
+            self._shard.close()
+
+    def _leg(self, query: Any, using: str, condition: edge.Filter, limit: int) -> list[Scored]:
+        request = edge.QueryRequest(limit=limit, query=edge.Query.Nearest(query, using=using), filter=condition, with_payload=False)
+        return [Scored(id=UUID(str(hit.id)), score=hit.score) for hit in self._shard.query(request)]
+
+    def _dense_of(self, ids: Sequence[UUID]) -> dict[UUID, list[float]]:
+        if not ids:
+            return {}
+        found = ((UUID(str(record.id)), _vectors(record)) for record in self._shard.retrieve(list(ids), False, [DENSE]))
+        return {one: vectors[DENSE] for one, vectors in found if DENSE in vectors}
+
+    def _fit_dimension(self, dimension: int) -> None:
+        if dimension == self._dimension:
+            return
+        with _engine():
+            # Also where none is known: the name may be left from points that have gone.
+            self._shard.update(UpdateOperation.delete_vector_name(DENSE))
+            self._shard.update(UpdateOperation.create_dense_vector(DENSE, dimension, edge.Distance.Cosine))
+        self._dimension = dimension
+
+    def _known_dimension(self) -> int:
+        """The dense vectors' dimension; 0 as long as there are none.
+
+        The engine does not tell its schema, but each point with a dense vector shows it.
+        """
+        some = edge.ScrollRequest(limit=1, filter=edge.Filter(must=[edge.HasVectorCondition(DENSE)]), with_vector=[DENSE])
+        records, _ = self._shard.scroll(some)
+        return len(_vectors(records[0])[DENSE]) if records else 0
+
+
+@contextlib.contextmanager
+def _engine() -> Iterator[None]:
+    try:
+        yield
+    except (EngineError, ServiceError):
+        raise
+    except Exception as error:  # the engine has no classes of errors
+        raise EngineError(str(error)) from error
+
+
+def _config() -> edge.EdgeConfig:
+    return edge.EdgeConfig(
+        sparse_vectors={SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
+        hnsw_config=edge.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=10_000, max_indexing_threads=1),
+        max_search_threads=SEARCH_THREADS,
+        wal_enabled=True,
+    )
+
+
+def decode_dense(text: str) -> list[float]:
+    """The vector that travelled as base64.
+
+    Raises:
+        ServiceError: `invalid`: it is none, or has a part that is no number (the engine would take that, and never find it).
+    """
+    try:
+        vector = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4")
+    except ValueError as error:
+        raise ServiceError(ErrorCode.INVALID, "A dense vector is not base64 of float32 values.") from error
+    if not len(vector) or not np.isfinite(vector).all():
+        raise ServiceError(ErrorCode.INVALID, "A dense vector is empty or has a value that is not a finite number.")
+    values: list[float] = vector.tolist()
+    return values
+
+
+def _sparse(vector: SparseVector) -> edge.SparseVector:
+    if len(vector.indices) != len(vector.values) or len(set(vector.indices)) != len(vector.indices):
+        raise ServiceError(ErrorCode.INVALID, "A sparse vector needs one value for each index, and each index once.")
+    if not all(0 <= index < 2**32 for index in vector.indices) or not np.isfinite(vector.values).all():
+        raise ServiceError(ErrorCode.INVALID, "A sparse vector has an index beyond 32 bits or a value that is not a finite number.")
+    return edge.SparseVector(vector.indices, vector.values)
+
+
+def _filter(wanted: Filter) -> edge.Filter:
+    must: list[Any] = [edge.FieldCondition("workspace", match=edge.MatchAny(_strings(wanted.workspaces)))]
+    if wanted.ancestor:
+        must.append(edge.FieldCondition("ancestors", match=edge.MatchValue(wanted.ancestor)))
+    if wanted.documents is not None:
+        must.append(edge.FieldCondition("document", match=edge.MatchAny(_strings(wanted.documents))))
+    must.extend(edge.FieldCondition("tags", match=edge.MatchValue(tag)) for tag in wanted.tags)
+    if not wanted.include_exchanges:
+        must.append(edge.FieldCondition(_FLAG, match=edge.MatchValue(0)))
+    return edge.Filter(must=must)
+
+
+def _strings(ids: Iterable[UUID]) -> list[str]:
+    return [str(one) for one in ids]
+
+
+def _named(sparse: edge.SparseVector, dense: list[float] | None) -> Any:
+    return {SPARSE: sparse} if dense is None else {SPARSE: sparse, DENSE: dense}
+
+
+def _payload(payload: dict[str, Any]) -> dict[str, Any]:
+    return payload | {_FLAG: int(payload.get(_FLAG, False))}
+
+
+def _vectors(record: edge.Record) -> dict[str, Any]:
+    return dict(record.vector) if isinstance(record.vector, Mapping) else {}
