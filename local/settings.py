@@ -26,7 +26,8 @@ def _telemetry() -> dict[str, str]:
 class LocalSettings(BaseSettings):
     """What the person who starts the stack has asked for; an empty variable counts as absent."""
 
-    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, extra="ignore", populate_by_name=True)
+    # By alias alone: with the field's name allowed too, HOME and PORT would be read.
+    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, extra="ignore")
 
     home: Path = Field(Path("data"), alias="MARGINALIA_HOME")
     host: str = Field("127.0.0.1", alias="MARGINALIA_HOST")
