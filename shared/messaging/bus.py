@@ -109,7 +109,9 @@ class Bus:
         await self.nats.flush()
 
     async def stop(self) -> None:
-        """Take no more, finish what runs (bounded), cancel and answer the rest, close."""
+        """Take no more, finish what runs (bounded), cancel and answer the rest, close. Stopping twice does nothing more."""
+        if self._stopping:
+            return
         self._stopping = True
         # FastStream alone would keep taking requests and drop them: drain the subscriptions first.
         drains = [subscriber.subscription.drain() for subscriber in self._subscriptions if subscriber.subscription]

@@ -8,7 +8,6 @@ checks sequence numbers, and a turn that has ended is read from the database.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from nats.aio.client import Client as Nats
@@ -76,31 +75,29 @@ async def ensure(nats: Nats, name: str) -> None:
         await asyncio.sleep(0.5)
 
 
-async def read_subject(nats: Nats, stream: str, subject: str, *, batch: int = 500, seconds: float = 5.0) -> AsyncIterator[Stored]:
+async def read_subject(nats: Nats, stream: str, subject: str, *, batch: int = 500, seconds: float = 5.0) -> list[Stored]:
     """Every message that the stream holds of one subject now, oldest first, by batched direct gets (no consumer is made).
 
     Raises:
         TimeoutError: the server did not answer in time.
     """
-    sequence = 1
-    while True:
+    found: list[Stored] = []
+    pending = True
+    while pending:
         inbox = nats.new_inbox()
         subscription = await nats.subscribe(inbox)
         try:
-            request = json.dumps({"seq": sequence, "next_by_subj": subject, "batch": batch}).encode()
+            first = found[-1].sequence + 1 if found else 1
+            request = json.dumps({"seq": first, "next_by_subj": subject, "batch": batch}).encode()
             await nats.publish(f"$JS.API.DIRECT.GET.{stream}", request, reply=inbox)
-            count = 0
             async with asyncio.timeout(seconds):
                 while True:
                     message = await subscription.next_msg(timeout=seconds)
                     headers = message.headers or {}
-                    if "Status" in headers:  # 204: the batch has ended; 404: nothing (more) there
-                        pending = int(headers.get("Nats-Num-Pending", "0"))
+                    if "Status" in headers:  # 204: the batch has ended; 404: there is nothing (more)
+                        pending = headers.get("Nats-Num-Pending", "0") != "0"
                         break
-                    count += 1
-                    sequence = int(headers["Nats-Sequence"]) + 1
-                    yield Stored(sequence - 1, headers, message.data)
+                    found.append(Stored(int(headers["Nats-Sequence"]), headers, message.data))
         finally:
             await subscription.unsubscribe()
-        if not pending or not count:
-            return
+    return found

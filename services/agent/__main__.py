@@ -1,0 +1,14 @@
+"""`python -m services.agent`: configured by the environment alone."""
+
+import sys
+
+from services.agent.app import NAME, serve
+from services.agent.providers import ProvidersFileError
+from services.agent.settings import AgentSettings
+from shared.service import run
+
+settings = AgentSettings()
+try:
+    run(NAME, settings, lambda stop: serve(settings, stop))
+except ProvidersFileError as error:
+    sys.exit(str(error))

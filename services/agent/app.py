@@ -1,0 +1,42 @@
+"""The agent, put together."""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from uuid import uuid4
+
+from services.agent.chat_model import ChatModel
+from services.agent.conversations import Conversations
+from services.agent.lease import Lease
+from services.agent.providers import load
+from services.agent.routes import Handlers
+from services.agent.settings import AgentSettings
+from services.agent.turns import Turns
+from shared.contracts import chat
+from shared.database.migrate import migrate
+from shared.database.pool import open_pool
+from shared.messaging import streams
+from shared.service import background, database_check, health_route, joined
+
+NAME = "agent"
+logger = logging.getLogger(__name__)
+
+
+async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
+    """Run the agent until `stop` is set."""
+    providers = load(settings)
+    async with AsyncExitStack() as stack:
+        pool = await open_pool(settings.database_url, NAME)
+        stack.push_async_callback(pool.close)
+        await migrate(pool, NAME, "services.agent")
+        model = ChatModel()
+        stack.push_async_callback(model.close)
+        bus = await stack.enter_async_context(joined(NAME, settings))
+        await streams.ensure(bus.nats, chat.STREAM)
+        conversations = Conversations(pool, owner=uuid4())
+        turns = Turns(bus, conversations, model, providers)
+        handlers = Handlers(bus, conversations, turns, providers)
+        await stack.enter_async_context(background(Lease(pool, bus, conversations, turns).keep(), "lease"))
+        await bus.serve([*handlers.routes(), health_route(NAME, {"database": database_check(pool)})])
+        logger.info("The agent is ready")
+        await stop.wait()

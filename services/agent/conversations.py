@@ -1,0 +1,450 @@
+"""Conversations as trees of messages, and their turns, in PostgreSQL.
+
+Every change of the active path happens under the conversation's row lock. A turn reserves its response as `active_response_id`; only the
+turn whose response is still named there may move the path when it ends (VT-4).
+"""
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from services.agent.fold import STATUS_OF_MESSAGE, Fold
+from services.agent.prompt import Past, Round
+from shared.contracts.chat import (
+    ChatMessage,
+    Conversation,
+    ConversationPage,
+    ConversationSummary,
+    StartTurn,
+    ToolCall,
+)
+from shared.contracts.errors import ErrorCode, ServiceError
+from shared.database.pool import Connection, Pool, connection, transaction
+
+TITLE_CHARACTERS_MAX = 60
+# What a message contributes to a conversation's page; `versions` are the siblings of its role.
+MESSAGE_COLUMNS = """
+    m.id, m.turn_id, m.parent_message_id, m.role, m.content, m.status, m.thinking, m.activity_json, m.injected, m.tool_calls, m.sources,
+    m.left_out, m.cited, m.usage, m.rounds, m.created_at,
+    ARRAY(SELECT s.id FROM messages s WHERE s.conversation_id = m.conversation_id AND s.role = m.role
+          AND s.parent_message_id IS NOT DISTINCT FROM m.parent_message_id ORDER BY s.position) AS versions
+"""
+PATH = """
+    WITH RECURSIVE path AS (
+        SELECT id, parent_message_id, 0 AS depth FROM messages WHERE id = $1
+        UNION ALL
+        SELECT m.id, m.parent_message_id, path.depth + 1 FROM messages m JOIN path ON m.id = path.parent_message_id
+    )
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn's row."""
+
+    id: UUID
+    conversation_id: UUID
+    account_id: UUID
+    user_message_id: UUID
+    response_id: UUID
+    status: str
+    attempt: int
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A turn that was just stored, with the branch that its model will see; or, with `replayed`, one that was there already."""
+
+    turn: Turn
+    past: list[Past]
+    replayed: bool = False
+
+
+class Conversations:
+    """The agent's tables. `owner` is this process's id."""
+
+    def __init__(self, pool: Pool, owner: UUID) -> None:
+        self._pool = pool
+        self.owner = owner
+
+    # Beginning a turn
+
+    async def begin(self, start: StartTurn, account: UUID, injected: list[dict[str, Any]]) -> Begun:
+        """Store the user's message and reserve the reply's place; all or nothing.
+
+        Raises:
+            ServiceError: `conversation_not_found`, `message_not_found`, `client_message_id_reused`, `invalid`.
+        """
+        try:
+            async with transaction(self._pool) as db:
+                if (seen := await self._seen_before(db, start, account)) is not None:
+                    return Begun(seen, [], replayed=True)
+                return await self._begin(db, start, account, injected)
+        except asyncpg.UniqueViolationError as error:
+            return await self._lost_the_race(start, account, error)
+
+    async def _lost_the_race(self, start: StartTurn, account: UUID, error: asyncpg.UniqueViolationError) -> Begun:
+        async with connection(self._pool) as db:
+            seen = await self._seen_before(db, start, account)
+        if seen is None:
+            raise ServiceError(ErrorCode.CONFLICT, "This turn id is in use.") from error
+        return Begun(seen, [], replayed=True)
+
+    async def _seen_before(self, db: Connection, start: StartTurn, account: UUID) -> Turn | None:
+        if start.client_message_id is None:
+            return None
+        row = await db.fetchrow(
+            "SELECT * FROM turns WHERE account_id = $1 AND client_message_id = $2", account, start.client_message_id
+        )  # fmt: skip
+        if row is None:
+            return None
+        if row["request_digest"] != start.request_digest:
+            raise ServiceError(
+                ErrorCode.CLIENT_MESSAGE_ID_REUSED, "This client_message_id was used before, with another body.", turn_id=str(row["id"])
+            )
+        return _turn(row)
+
+    async def _begin(self, db: Connection, start: StartTurn, account: UUID, injected: list[dict[str, Any]]) -> Begun:
+        conversation_id, leaf = await self._conversation(db, start, account)
+        user_message_id, past = await self._user_message(db, start, conversation_id, leaf, injected)
+        response_id = uuid4()
+        row = await db.fetchrow(
+            """
+            WITH response AS (
+                INSERT INTO messages (id, conversation_id, parent_message_id, turn_id, role, status)
+                VALUES ($1, $2, $3, $4, 'assistant', 'running')
+            ), chosen AS (
+                UPDATE messages SET active_child = $1 WHERE id = $3
+            ), reserved AS (
+                UPDATE conversations SET active_leaf = $1, active_response_id = $1, updated_at = now() WHERE id = $2
+            )
+            INSERT INTO turns (id, conversation_id, account_id, user_message_id, response_id, previous_leaf, owner, client_message_id,
+                               request_digest)
+            VALUES ($4, $2, $5, $3, $1, $6, $7, $8, $9) RETURNING *
+            """,
+            response_id, conversation_id, user_message_id, start.turn_id, account, leaf, self.owner, start.client_message_id,
+            start.request_digest,
+        )  # fmt: skip
+        assert row is not None
+        return Begun(_turn(row), past)
+
+    async def _conversation(self, db: Connection, start: StartTurn, account: UUID) -> tuple[UUID, UUID | None]:
+        if start.conversation_id is None:
+            if start.parent_message_id is not None or start.retry_message_id is not None:
+                raise ServiceError(ErrorCode.INVALID, "A message to go on from needs the conversation_id that it stands in.")
+            conversation_id = uuid4()
+            await db.execute(
+                "INSERT INTO conversations (id, account_id, title, workspace) VALUES ($1, $2, $3, $4)",
+                conversation_id, account, title_from(start.message or ""), start.workspace,
+            )  # fmt: skip
+            return conversation_id, None
+        row = await db.fetchrow(
+            "SELECT active_leaf FROM conversations WHERE id = $1 AND account_id = $2 FOR UPDATE", start.conversation_id, account
+        )
+        if row is None:
+            raise _no_conversation()
+        return start.conversation_id, row["active_leaf"]
+
+    async def _user_message(
+        self, db: Connection, start: StartTurn, conversation_id: UUID, leaf: UUID | None, injected: list[dict[str, Any]]
+    ) -> tuple[UUID, list[Past]]:
+        """The user message that is answered: a new one, or for a regenerated reply the one it answers; and the branch down to it."""
+        parent = start.parent_message_id or leaf
+        if start.parent_message_id is not None:
+            await self._message(db, conversation_id, start.parent_message_id)
+        if start.retry_message_id is not None:
+            retried = await self._message(db, conversation_id, start.retry_message_id)
+            if retried["role"] == "assistant":
+                if start.message is not None:
+                    raise ServiceError(ErrorCode.INVALID, "Regenerating a reply takes no message; edit the user's message instead.")
+                return retried["parent_message_id"], await self._branch(db, retried["parent_message_id"])
+            parent = retried["parent_message_id"]
+        if start.message is None:
+            raise ServiceError(ErrorCode.INVALID, "A message is needed, unless a reply is regenerated.")
+        past = await self._branch(db, parent) if parent is not None else []
+        message_id = uuid4()
+        await db.execute(
+            """
+            WITH chosen AS (UPDATE messages SET active_child = $1 WHERE id = $3)
+            INSERT INTO messages (id, conversation_id, parent_message_id, role, content, status, injected)
+            VALUES ($1, $2, $3, 'user', $4, 'completed', $5)
+            """,
+            message_id, conversation_id, parent, start.message, injected,
+        )  # fmt: skip
+        return message_id, [*past, Past("user", start.message, injected, [], [])]
+
+    async def _message(self, db: Connection, conversation_id: UUID, message_id: UUID) -> asyncpg.Record:
+        row = await db.fetchrow(
+            "SELECT id, role, parent_message_id FROM messages WHERE id = $1 AND conversation_id = $2", message_id, conversation_id
+        )
+        if row is None:
+            raise ServiceError(ErrorCode.MESSAGE_NOT_FOUND, "There is no such message in this conversation.")
+        return row
+
+    async def _branch(self, db: Connection, leaf: UUID) -> list[Past]:
+        rows = await db.fetch(
+            PATH + "SELECT m.role, m.content, m.injected, m.rounds, m.sources FROM path JOIN messages m USING (id) ORDER BY depth DESC",
+            leaf,
+        )
+        return [
+            Past(row["role"], row["content"], row["injected"], [Round.restored(stored) for stored in row["rounds"]], row["sources"])
+            for row in rows
+        ]
+
+    # Ending a turn
+
+    async def end(self, turn: Turn, fold: Fold, rounds: list[Round], log: bytes) -> bool:
+        """Store what the turn came to. False when another attempt has taken the turn over: then nothing is stored."""
+        async with transaction(self._pool) as db:
+            # The conversation's lock first, as everywhere, so that two endings cannot wait for each other.
+            await db.execute("SELECT 1 FROM conversations WHERE id = $1 FOR UPDATE", turn.conversation_id)
+            previous = await db.fetchrow(
+                """
+                UPDATE turns SET status = $3, last_seq = $4, log = $5, ended_at = now()
+                WHERE id = $1 AND attempt = $2 AND status = 'running' RETURNING previous_leaf
+                """,
+                turn.id, turn.attempt, fold.status, fold.last_seq, log,
+            )  # fmt: skip
+            if previous is None:
+                return False
+            await db.execute(
+                """
+                UPDATE messages SET content = $2, status = $3, thinking = $4, activity_json = $5, tool_calls = $6, sources = $7,
+                    left_out = $8, cited = $9, usage = $10, rounds = $11
+                WHERE id = $1
+                """,
+                turn.response_id, fold.content, STATUS_OF_MESSAGE[fold.status], fold.thinking, fold.activity, list(fold.tool_calls.values()),
+                fold.sources, fold.left_out, fold.cited, fold.usage, [round_.stored() for round_ in rounds],
+            )  # fmt: skip
+            if _gives_the_path_back(fold):
+                await self._give_back(db, turn, previous["previous_leaf"])
+            await db.execute("UPDATE conversations SET updated_at = now() WHERE id = $1", turn.conversation_id)
+            return True
+
+    async def _give_back(self, db: Connection, turn: Turn, previous_leaf: UUID | None) -> None:
+        """A turn that brought nothing leaves the good answer active, if there was one beside it (VT-4)."""
+        sibling = await db.fetchval(
+            PATH + "SELECT id FROM path WHERE parent_message_id = $2", previous_leaf, turn.user_message_id
+        )  # fmt: skip
+        edited = sibling is None and await self._edited_sibling(db, turn, previous_leaf)
+        if sibling is None and not edited:
+            return
+        moved = await db.execute(
+            "UPDATE conversations SET active_leaf = $2, active_response_id = NULL WHERE id = $1 AND active_response_id = $3",
+            turn.conversation_id, previous_leaf, turn.response_id,
+        )  # fmt: skip
+        if moved != "UPDATE 0":
+            await self._mark_path(db, previous_leaf)
+
+    async def _edited_sibling(self, db: Connection, turn: Turn, previous_leaf: UUID | None) -> bool:
+        """Whether the turn answered an edited message whose other version the old path goes through."""
+        return bool(
+            await db.fetchval(
+                PATH
+                + """
+                SELECT true FROM path JOIN messages m USING (id) WHERE m.role = 'user' AND m.id <> $2
+                AND m.parent_message_id IS NOT DISTINCT FROM (SELECT parent_message_id FROM messages WHERE id = $2)
+                """,
+                previous_leaf,
+                turn.user_message_id,
+            )  # fmt: skip
+        )
+
+    async def _mark_path(self, db: Connection, leaf: UUID | None) -> None:
+        await db.execute(
+            PATH + "UPDATE messages m SET active_child = path.id FROM path WHERE m.id = path.parent_message_id",
+            leaf,
+        )  # fmt: skip
+
+    # Turns
+
+    async def turn(self, turn_id: UUID, account: UUID) -> Turn:
+        """The account's turn.
+
+        Raises:
+            ServiceError: `turn_not_found`.
+        """
+        async with connection(self._pool) as db:
+            row = await db.fetchrow("SELECT * FROM turns WHERE id = $1 AND account_id = $2", turn_id, account)
+        if row is None:
+            raise ServiceError(ErrorCode.TURN_NOT_FOUND, "There is no such turn.")
+        return _turn(row)
+
+    async def packed_log(self, turn_id: UUID) -> bytes | None:
+        """The stored log of a turn that has ended."""
+        async with connection(self._pool) as db:
+            packed: bytes | None = await db.fetchval("SELECT log FROM turns WHERE id = $1", turn_id)
+        return packed
+
+    async def request_cancel(self, turn_id: UUID) -> None:
+        """Note the wish to cancel, so that the owner meets it even if it misses the message."""
+        async with connection(self._pool) as db:
+            await db.execute("UPDATE turns SET cancel_requested = true WHERE id = $1 AND status = 'running'", turn_id)
+
+    # Reading
+
+    async def message(self, message_id: UUID) -> ChatMessage:
+        """One message as clients see it."""
+        async with connection(self._pool) as db:
+            row = await db.fetchrow(f"SELECT {MESSAGE_COLUMNS} FROM messages m WHERE m.id = $1", message_id)
+        if row is None:
+            raise ServiceError(ErrorCode.MESSAGE_NOT_FOUND, "There is no such message.")
+        return _message(row)
+
+    async def page(self, account: UUID, cursor: str | None, limit: int) -> ConversationPage:
+        """The account's conversations, latest activity first."""
+        moment, identifier = _position(cursor) if cursor is not None else (None, None)
+        async with connection(self._pool) as db:
+            rows = await db.fetch(
+                """
+                SELECT id, title, workspace, created_at, updated_at FROM conversations
+                WHERE account_id = $1 AND ($2::timestamptz IS NULL OR (updated_at, id) < ($2, $3::uuid))
+                ORDER BY updated_at DESC, id DESC LIMIT $4
+                """,
+                account, moment, identifier, limit + 1,
+            )  # fmt: skip
+        items = [_summary(row) for row in rows[:limit]]
+        return ConversationPage(items=items, next_cursor=_cursor(items[-1]) if len(rows) > limit else None)
+
+    async def get(self, conversation_id: UUID, account: UUID) -> Conversation:
+        """A conversation with its active path.
+
+        Raises:
+            ServiceError: `conversation_not_found`.
+        """
+        async with transaction(self._pool) as db:
+            return await self._get(db, conversation_id, account)
+
+    async def _get(self, db: Connection, conversation_id: UUID, account: UUID) -> Conversation:
+        row = await db.fetchrow("SELECT * FROM conversations WHERE id = $1 AND account_id = $2", conversation_id, account)
+        if row is None:
+            raise _no_conversation()
+        messages = await db.fetch(
+            PATH + f"SELECT {MESSAGE_COLUMNS} FROM path JOIN messages m USING (id) ORDER BY depth DESC", row["active_leaf"]
+        )  # fmt: skip
+        return Conversation(
+            **_summary(row).model_dump(),
+            active_leaf=row["active_leaf"],
+            active_response_id=row["active_response_id"],
+            messages=[_message(message) for message in messages],
+        )
+
+    # Changing
+
+    async def rename(self, conversation_id: UUID, account: UUID, title: str) -> ConversationSummary:
+        """Give it a title."""
+        async with connection(self._pool) as db:
+            row = await db.fetchrow(
+                "UPDATE conversations SET title = $3 WHERE id = $1 AND account_id = $2 RETURNING *", conversation_id, account, title
+            )
+        if row is None:
+            raise _no_conversation()
+        return _summary(row)
+
+    async def delete(self, conversation_id: UUID, account: UUID) -> list[UUID]:
+        """Remove it and all it holds; the turns that were running in it, to be cancelled."""
+        async with transaction(self._pool) as db:
+            row = await db.fetchrow("SELECT 1 FROM conversations WHERE id = $1 AND account_id = $2 FOR UPDATE", conversation_id, account)
+            if row is None:
+                raise _no_conversation()
+            running = await db.fetch("SELECT id FROM turns WHERE conversation_id = $1 AND status = 'running'", conversation_id)
+            await db.execute("DELETE FROM conversations WHERE id = $1", conversation_id)
+        return [turn["id"] for turn in running]
+
+    async def select(self, conversation_id: UUID, account: UUID, message_id: UUID) -> Conversation:
+        """Make a version active and restore the path last active below it, the newest where none was (VT-3)."""
+        async with transaction(self._pool) as db:
+            row = await db.fetchrow("SELECT 1 FROM conversations WHERE id = $1 AND account_id = $2 FOR UPDATE", conversation_id, account)
+            if row is None:
+                raise _no_conversation()
+            await self._message(db, conversation_id, message_id)
+            leaf = await db.fetchrow(
+                """
+                WITH RECURSIVE below AS (
+                    SELECT id, role, 0 AS depth, COALESCE(active_child, (SELECT c.id FROM messages c WHERE c.parent_message_id = m.id
+                        ORDER BY c.position DESC LIMIT 1)) AS next FROM messages m WHERE id = $1
+                    UNION ALL
+                    SELECT m.id, m.role, below.depth + 1, COALESCE(m.active_child, (SELECT c.id FROM messages c
+                        WHERE c.parent_message_id = m.id ORDER BY c.position DESC LIMIT 1))
+                    FROM messages m JOIN below ON m.id = below.next
+                )
+                SELECT id, role FROM below ORDER BY depth DESC LIMIT 1
+                """,
+                message_id,
+            )
+            assert leaf is not None
+            await db.execute(
+                "UPDATE conversations SET active_leaf = $2, active_response_id = $3 WHERE id = $1",
+                conversation_id, leaf["id"], leaf["id"] if leaf["role"] == "assistant" else None,
+            )  # fmt: skip
+            await self._mark_path(db, leaf["id"])
+            return await self._get(db, conversation_id, account)
+
+
+def _gives_the_path_back(fold: Fold) -> bool:
+    return fold.status == "failed" or (fold.status == "cancelled" and not fold.content)
+
+
+def title_from(message: str) -> str:
+    """A new conversation's title: the first line of its first message."""
+    line = next((line.strip() for line in message.splitlines() if line.strip()), "")
+    return line if len(line) <= TITLE_CHARACTERS_MAX else line[:TITLE_CHARACTERS_MAX].rstrip() + "…"
+
+
+def _no_conversation() -> ServiceError:
+    return ServiceError(ErrorCode.CONVERSATION_NOT_FOUND, "There is no such conversation.")
+
+
+def _turn(row: asyncpg.Record) -> Turn:
+    return Turn(**{name: row[name] for name in Turn.__dataclass_fields__})
+
+
+def _summary(row: asyncpg.Record) -> ConversationSummary:
+    return ConversationSummary(
+        id=row["id"], title=row["title"], workspace=row["workspace"], created_at=row["created_at"], updated_at=row["updated_at"]
+    )
+
+
+def _message(row: asyncpg.Record) -> ChatMessage:
+    return ChatMessage(
+        id=row["id"],
+        turn_id=row["turn_id"],
+        parent_message_id=row["parent_message_id"],
+        role=row["role"],
+        content=row["content"],
+        status=row["status"],
+        thinking=row["thinking"],
+        activity=row["activity_json"],
+        injected=[shown(item) for item in row["injected"]],
+        tool_calls=[ToolCall(**call) for call in row["tool_calls"]],
+        sources=row["sources"],
+        left_out=row["left_out"],
+        cited=row["cited"],
+        versions=row["versions"],
+        usage=row["usage"],
+        created_at=row["created_at"],
+    )
+
+
+def shown(item: dict[str, Any]) -> dict[str, Any]:
+    """An injection as clients see it: everything but the text."""
+    return {**{name: value for name, value in item.items() if name != "text"}, "source": {"kind": "md-notes"}}
+
+
+def _cursor(item: ConversationSummary) -> str:
+    return base64.urlsafe_b64encode(json.dumps([item.updated_at.isoformat(), str(item.id)]).encode()).decode()
+
+
+def _position(cursor: str) -> tuple[datetime, UUID]:
+    try:
+        moment, identifier = json.loads(base64.urlsafe_b64decode(cursor))
+        return datetime.fromisoformat(moment), UUID(identifier)
+    except (ValueError, TypeError, binascii.Error):
+        raise ServiceError(ErrorCode.MALFORMED, "This cursor is none that was given out.") from None

@@ -1,0 +1,91 @@
+"""Every subject that the agent serves."""
+
+from services.agent.conversations import Conversations
+from services.agent.providers import Providers
+from services.agent.turns import Turns, require_account
+from shared.contracts import chat
+from shared.contracts.chat import (
+    Conversation,
+    ConversationPage,
+    ConversationRef,
+    ConversationSummary,
+    ListConversations,
+    LogRequest,
+    ProviderInfo,
+    ProviderList,
+    RenameConversation,
+    SelectVersion,
+    StartTurn,
+    TurnAccepted,
+    TurnLog,
+    TurnRef,
+    TurnResult,
+    TurnState,
+)
+from shared.contracts.subject import Empty
+from shared.messaging.bus import Bus, Route
+from shared.messaging.scope import Scope
+
+
+class Handlers:
+    """Thin: names the account, passes on."""
+
+    def __init__(self, bus: Bus, conversations: Conversations, turns: Turns, providers: Providers) -> None:
+        self._bus = bus
+        self._conversations = conversations
+        self._turns = turns
+        self._providers = providers
+
+    async def start(self, request: StartTurn, scope: Scope) -> TurnAccepted:
+        return await self._turns.start(request, scope)
+
+    async def state(self, request: TurnRef, scope: Scope) -> TurnState:
+        return await self._turns.state(request.turn, scope)
+
+    async def log(self, request: LogRequest, scope: Scope) -> TurnLog:
+        return await self._turns.log(request, scope)
+
+    async def result(self, request: TurnRef, scope: Scope) -> TurnResult:
+        return await self._turns.result(request.turn, scope)
+
+    async def cancel(self, request: TurnRef, scope: Scope) -> Empty:
+        await self._turns.cancel(request.turn, scope)
+        return Empty()
+
+    async def page(self, request: ListConversations, scope: Scope) -> ConversationPage:
+        return await self._conversations.page(require_account(scope).id, request.cursor, request.limit)
+
+    async def get(self, request: ConversationRef, scope: Scope) -> Conversation:
+        return await self._conversations.get(request.conversation, require_account(scope).id)
+
+    async def rename(self, request: RenameConversation, scope: Scope) -> ConversationSummary:
+        return await self._conversations.rename(request.conversation, require_account(scope).id, request.title)
+
+    async def delete(self, request: ConversationRef, scope: Scope) -> Empty:
+        for turn in await self._conversations.delete(request.conversation, require_account(scope).id):
+            await self._bus.client.cancel(str(turn), "requested")
+        return Empty()
+
+    async def select(self, request: SelectVersion, scope: Scope) -> Conversation:
+        return await self._conversations.select(request.conversation, require_account(scope).id, request.message)
+
+    async def providers(self, _: Empty, __: Scope) -> ProviderList:
+        return ProviderList(
+            items=[ProviderInfo(name=one.name, models=one.models, tool_calling=one.tool_calling) for one in self._providers.all]
+        )
+
+    def routes(self) -> list[Route]:  # type: ignore[type-arg]  # each line is typed by its query
+        """The table."""
+        return [
+            Route(chat.TURN_START, self.start),
+            Route(chat.TURN_GET, self.state),
+            Route(chat.TURN_LOG, self.log),
+            Route(chat.TURN_RESULT, self.result),
+            Route(chat.TURN_CANCEL, self.cancel),
+            Route(chat.CONVERSATION_LIST, self.page),
+            Route(chat.CONVERSATION_GET, self.get),
+            Route(chat.CONVERSATION_RENAME, self.rename),
+            Route(chat.CONVERSATION_DELETE, self.delete),
+            Route(chat.CONVERSATION_SELECT, self.select),
+            Route(chat.PROVIDER_LIST, self.providers),
+        ]

@@ -1,0 +1,125 @@
+"""The log of one turn: numbers events, folds them, publishes them, and sees to it that none is missing in the stream.
+
+Publishing is core NATS, one hop, nothing waited for. What a lost connection swallowed is made good when it is back: the stream says which
+event it has last, and the rest is sent again; readers drop what they have seen. `Done` is confirmed by the stream.
+"""
+
+import asyncio
+import logging
+import zlib
+from typing import Any
+from uuid import UUID
+
+import orjson
+from nats.aio.client import Client as Nats
+from nats.errors import Error as NatsError
+from nats.js.errors import APIError, NotFoundError
+
+from services.agent.fold import Fold
+from shared.contracts.chat import EVENTS, LAST_EVENTS, STREAM, EventType, LoggedEvent
+from shared.messaging import headers as names
+
+logger = logging.getLogger(__name__)
+
+CONFIRM_SECONDS = 2.0
+
+
+class TurnLog:
+    """The one writer of a turn's events within an attempt."""
+
+    def __init__(self, nats: Nats, turn_id: UUID, *, attempt: int = 1, events: list[LoggedEvent] | None = None) -> None:
+        self.turn_id = turn_id
+        self.attempt = attempt
+        self.fold = Fold()
+        self.events: list[LoggedEvent] = events or []
+        for event in self.events:
+            self.fold.apply(orjson.loads(event.payload))
+        self._nats = nats
+        self._subject = EVENTS.subject(turn_id)
+        self._published = len(self.events)
+        self._publishing = False
+        self._fenced = False
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last event."""
+        return self.fold.last_seq
+
+    def fence(self) -> None:
+        """Another attempt has taken over: publish nothing more."""
+        self._fenced = True
+
+    async def emit(self, type_: EventType, **fields: Any) -> None:
+        """Append an event and publish it. Order is the order of calls, also between tasks."""
+        self.append(type_, **fields)
+        await self.publish()
+
+    def append(self, type_: EventType, **fields: Any) -> None:
+        """Append an event without publishing it yet."""
+        seq = self.fold.last_seq + 1
+        event = {"type": type_.value, "seq": seq, "turn_id": str(self.turn_id), **fields}
+        self.fold.apply(event)
+        self.events.append(LoggedEvent.model_construct(seq=seq, type=type_.value, payload=orjson.dumps(event).decode()))
+
+    async def publish(self) -> None:
+        """Send what has not been sent. While the connection is away the events only gather."""
+        if self._publishing:  # whoever is at it takes ours along, in order
+            return
+        self._publishing = True
+        try:
+            while self._published < len(self.events) and not self._fenced:
+                await self._send(self.events[self._published])
+                self._published += 1
+        except (NatsError, TimeoutError):
+            logger.info("Events of turn %s wait for the connection", self.turn_id)
+        finally:
+            self._publishing = False
+
+    async def republish(self) -> None:
+        """After a lost connection: send again what the stream does not have."""
+        try:
+            stored = await self._stored()
+        except (NatsError, APIError, TimeoutError):
+            return  # lost again; the next connection brings us back here
+        self._published = min(self._published, stored)
+        await self.publish()
+
+    async def delivered(self, seconds: float) -> bool:
+        """Wait until everything is published, the last event confirmed by the stream; False when time is over first."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._published < len(self.events) and not self._fenced:
+                    await asyncio.sleep(0.2)
+                    await self.publish()
+                return True
+        except TimeoutError:
+            return False
+
+    async def _send(self, event: LoggedEvent) -> None:
+        payload, headers = event.payload.encode(), self._headers(event)
+        if event.type in LAST_EVENTS:
+            await self._nats.request(self._subject, payload, timeout=CONFIRM_SECONDS, headers=headers)
+        else:
+            await self._nats.publish(self._subject, payload, headers=headers)
+
+    def packed(self) -> bytes:
+        """The log as the database keeps it."""
+        return zlib.compress(orjson.dumps([[event.seq, event.type, event.payload] for event in self.events]), 1)
+
+    async def _stored(self) -> int:
+        """How many events of this turn the stream has: the number of its last one."""
+        try:
+            last = await self._nats.jetstream(timeout=CONFIRM_SECONDS).get_last_msg(STREAM, self._subject, direct=True)
+        except NotFoundError:
+            return 0
+        return int((last.headers or {}).get(names.EVENT_SEQ, 0))
+
+    def _headers(self, event: LoggedEvent) -> dict[str, str]:
+        return {names.EVENT_TYPE: event.type, names.EVENT_SEQ: str(event.seq), names.ATTEMPT: str(self.attempt)}
+
+
+def unpack(packed: bytes) -> list[LoggedEvent]:
+    """The events of a stored log."""
+    return [
+        LoggedEvent.model_construct(seq=seq, type=type_, payload=payload) for seq, type_, payload in orjson.loads(zlib.decompress(packed))
+    ]
