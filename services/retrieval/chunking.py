@@ -1,0 +1,264 @@
+"""From a note to chunks, by the structure of its Markdown.
+
+A chunk is an exact slice of the note's content, so that a citation can point at it. It never crosses a heading, holds whole blocks
+(paragraphs, lists, code, tables) up to about `TARGET` characters, and cuts a block only where it alone is longer than `MAXIMUM`: lists between their
+items, everything else between lines, a line that is too long itself at a space or a full stop. Headings are not repeated in the text
+(each chunk has its heading path), except where nothing stands below one. Front matter is no text.
+
+All of it takes time linear in the note's length and bounded memory: only blocks are parsed, never inline markup (hostile notes make that
+quadratic), and a long note piece by piece.
+"""
+
+import hashlib
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from uuid import UUID, uuid5
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+TARGET = 800
+MAXIMUM = 1600
+HEADING_LENGTH_MAX = 300
+
+# Parsed at once, in characters; a piece ends at the next empty line outside a code fence, at the latest at twice that.
+PIECE = 128_000
+# Each cell of a table costs a kilobyte while it is parsed. Beyond this many bars a piece's tables are cut like paragraphs, between lines.
+BARS_MAX = 20_000
+
+_FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*(?:\r\n|\n|\r)(.*?)(?:^|(?<=[\r\n]))(?:---|\.\.\.)[ \t]*(?:\r\n|\n|\r|\Z)", re.DOTALL)
+# YAML 1.1 has several words for it.
+_WITHDRAWN = re.compile(r"^retrieval[ \t]*:[ \t]*[\"']?(?:false|no|off)[\"']?[ \t]*(?:#.*)?$", re.IGNORECASE | re.MULTILINE)
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_BREAK = re.compile(r"[。！？；!?;.]\s*|[，,、]\s*|\s+")
+_CLOSING_MARKS = re.compile(r"[ \t]+#+[ \t]*$")
+_MARKUP = re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)|\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]|[*`~]+|(?<!\w)_+|_+(?!\w)")
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+_plain_markdown = MarkdownIt("commonmark")
+_markdown = MarkdownIt("commonmark").enable("table")
+for _parser in (_markdown, _plain_markdown):
+    _parser.core.ruler.enableOnly(["normalize", "block"])
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A passage: `text == content[start:end]`, in code points.
+
+    Attributes:
+        block_id: see `chunk_note`.
+        ordinal: position among the note's chunks, from 0.
+        heading_path: the headings above it, outermost first, as plain text.
+    """
+
+    block_id: UUID
+    ordinal: int
+    heading_path: tuple[str, ...]
+    start: int
+    end: int
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """Of the text in UTF-8."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """`level` 1 to 6 for a heading, else 0."""
+
+    parts: list[_Unit]
+    level: int = 0
+    heading: str = ""
+
+
+def is_withdrawn(content: str) -> bool:
+    """Whether the note's front matter says `retrieval: false` (RC-19)."""
+    matter = _FRONT_MATTER.match(content)
+    return matter is not None and _WITHDRAWN.search(matter[1].replace("\r", "\n")) is not None
+
+
+def chunk_note(document: UUID, content: str) -> list[Chunk]:
+    """The chunks of a note's content, in order.
+
+    A chunk's `block_id` is made of the document's id, the heading path, the text, and how many equal chunks stand before it under that
+    heading: it stays the same however much changes elsewhere in the note, and through a move of the note.
+    """
+    seen: Counter[tuple[tuple[str, ...], str]] = Counter()
+    chunks: list[Chunk] = []
+    for headings, span in _spans(content):
+        text = content[span.start : span.end]
+        occurrence = seen[headings, text]
+        seen[headings, text] += 1
+        name = "\x1f".join((*headings, str(occurrence), hashlib.sha256(text.encode()).hexdigest()))
+        chunks.append(Chunk(uuid5(document, name), len(chunks), headings, span.start, span.end, text))
+    return chunks
+
+
+def _spans(content: str) -> Iterator[tuple[tuple[str, ...], _Unit]]:
+    matter = _FRONT_MATTER.match(content)
+    body = matter.end() if matter else int(content.startswith("\ufeff"))
+    lines = _line_starts(content, body)
+    for headings, units in _sections(_blocks(content, lines)):
+        for span in _packed(unit for whole in units for unit in _cut(content, whole, lines)):
+            if (trimmed := _trimmed(content, span)) is not None:
+                yield headings, trimmed
+
+
+def _line_starts(content: str, body: int) -> list[int]:
+    """Where each line begins as the parser counts them, and the end as the last."""
+    starts = [line.start() for line in _LINE.finditer(content, body)]
+    return [*starts, len(content)]
+
+
+def _blocks(content: str, lines: list[int]) -> Iterator[_Block]:
+    """The outermost blocks, without horizontal rules."""
+    for first, last in _pieces(content, lines):
+        text = content[lines[first] : lines[last]]
+        parser = _markdown if text.count("|") <= BARS_MAX else _plain_markdown
+        for tokens in _outermost(parser.parse(text)):
+            opening = tokens[0]
+            if opening.type == "hr" or opening.map is None:
+                continue
+            parts = [_unit([first + part[0], first + part[1]], lines) for part in _parts(tokens)]
+            if opening.type == "heading_open":
+                yield _Block(parts, int(opening.tag[1:]), _plain(tokens[1].content))
+            else:
+                yield _Block(parts)
+
+
+def _pieces(content: str, lines: list[int]) -> Iterator[tuple[int, int]]:
+    """First and last line (exclusive) of what is parsed at once."""
+    last = len(lines) - 1
+    if lines[last] - lines[0] <= PIECE:
+        yield 0, last
+        return
+    first, fence = 0, ""
+    for line in range(last):
+        size = lines[line] - lines[first]
+        blank = not fence and not content[lines[line] : lines[line + 1]].strip()
+        if (size > PIECE and blank) or size > 2 * PIECE:
+            yield first, line
+            first, fence = line, ""
+        if (mark := _FENCE.match(content, lines[line])) is None:
+            continue
+        if not fence:
+            fence = mark[1]
+        elif mark[1].startswith(fence):
+            fence = ""
+    yield first, last
+
+
+def _sections(blocks: Iterable[_Block]) -> Iterator[tuple[tuple[str, ...], list[list[_Unit]]]]:
+    """Headings, and what stands below them before the next: each block as the list of the parts it may be cut into."""
+    path: list[tuple[int, str]] = []
+    heading: _Block | None = None
+    units: list[list[_Unit]] = []
+    for block in blocks:
+        if not block.level:
+            units.append(block.parts)
+            continue
+        if units or (heading is not None and block.level <= heading.level):
+            yield tuple(text for _, text in path), units or ([heading.parts] if heading else [])
+        path = [*((level, text) for level, text in path if level < block.level), (block.level, block.heading)]
+        heading, units = block, []
+    if units or heading is not None:
+        yield tuple(text for _, text in path), units or ([heading.parts] if heading else [])
+
+
+def _outermost(tokens: list[Token]) -> Iterator[list[Token]]:
+    start = 0
+    for at, token in enumerate(tokens):
+        if token.level == 0 and token.nesting <= 0:
+            yield tokens[start : at + 1]
+            start = at + 1
+
+
+def _parts(block: list[Token]) -> list[list[int]]:
+    """Lines of the parts: a list's items, or the whole."""
+    first = block[0]
+    assert first.map is not None
+    items = [token.map for token in block if token.type == "list_item_open" and token.level == 1 and token.map is not None]
+    if not items:
+        return [first.map]
+    ends = [item[0] for item in items[1:]] + [first.map[1]]
+    return [[item[0], end] for item, end in zip(items, ends, strict=True)]
+
+
+def _unit(lines: list[int], starts: list[int]) -> _Unit:
+    return _Unit(starts[min(lines[0], len(starts) - 1)], starts[min(lines[1], len(starts) - 1)])
+
+
+def _cut(content: str, parts: list[_Unit], lines: list[int]) -> Iterator[_Unit]:
+    """A block whole where it fits; else its parts, as many together as fit."""
+    whole = _Unit(parts[0].start, parts[-1].end)
+    if whole.end - whole.start <= MAXIMUM:
+        yield whole
+        return
+    smaller: list[_Unit] = []
+    for part in parts:
+        smaller.extend([part] if part.end - part.start <= MAXIMUM else _cut_lines(content, part, lines))
+    yield from _packed(smaller)
+
+
+def _cut_lines(content: str, part: _Unit, lines: list[int]) -> Iterator[_Unit]:
+    at = bisect_left(lines, part.start)
+    while lines[at] < part.end:
+        line = _Unit(lines[at], min(lines[at + 1], part.end))
+        yield from _cut_line(content, line)
+        at += 1
+
+
+def _cut_line(content: str, line: _Unit) -> Iterator[_Unit]:
+    start = line.start
+    while line.end - start > MAXIMUM:
+        end = start + TARGET
+        for found in _BREAK.finditer(content, start + TARGET // 2, start + TARGET):
+            end = found.end()
+        yield _Unit(start, end)
+        start = end
+    yield _Unit(start, line.end)
+
+
+def _packed(units: Iterable[_Unit]) -> Iterator[_Unit]:
+    """Neighbours together up to the target."""
+    held: _Unit | None = None
+    for unit in units:
+        if held is None:
+            held = unit
+        elif unit.end - held.start <= TARGET:
+            held = _Unit(held.start, unit.end)
+        else:
+            yield held
+            held = unit
+    if held is not None:
+        yield held
+
+
+def _trimmed(content: str, span: _Unit) -> _Unit | None:
+    """Without the empty lines around it; indentation of the first line stays. None where nothing is left."""
+    text = content[span.start : span.end]
+    end = span.start + len(text.rstrip())
+    if end == span.start:
+        return None
+    lead = len(text) - len(text.lstrip())
+    first_line = max(text.rfind("\n", 0, lead), text.rfind("\r", 0, lead)) + 1
+    return _Unit(span.start + first_line, end)
+
+
+def _plain(inline: str) -> str:
+    """A heading without its marks."""
+    text = " ".join(inline[: 2 * HEADING_LENGTH_MAX].split())
+    text = _MARKUP.sub(lambda found: found[1] or found[2] or "", _CLOSING_MARKS.sub("", text))
+    return " ".join(text.split())[:HEADING_LENGTH_MAX]

@@ -1,0 +1,129 @@
+"""From text to words, and from words to sparse vectors.
+
+Words are language-aware without knowing the language: Latin words become English stems, runs of Chinese, Japanese and Korean
+characters their single characters and pairs, identifiers (`NX-7731-b`, `foo.bar_baz`, `ConvertFromJson`) themselves and their parts. Full-width
+forms are folded (NFKC), case too. A word is known by a 32-bit hash. A document's weights are BM25's, without the inverse document
+frequency, which the index applies when it searches.
+"""
+
+import re
+import unicodedata
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+
+import snowballstemmer
+
+from shared.contracts.index import SparseVector
+
+K1 = 1.2
+B = 0.75
+# What BM25 calls the average length, for a chunk of the usual size: words in Latin script, single characters in CJK.
+AVERAGE_WORDS = 100
+AVERAGE_CHARACTERS = 400
+
+# A word of the headings, or of the title, counts like so many in the text.
+HEADING_WEIGHT = 2.0
+TITLE_WEIGHT = 1.0
+
+# An identifier or a run of letters longer than this is no word that anyone would search for whole.
+WORD_LENGTH_MAX = 64
+# A text of one endless run without spaces is cut into pieces of this length.
+RUN_LENGTH_MAX = 4096
+
+_STOP_WORDS = frozenset(
+    ("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of", "on", "or", "such")
+    + ("that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with")
+)
+
+# Radicals, iteration marks, kana, ideographs with their extensions, Hangul.
+_CJK = "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_LETTER = rf"[^\W{_CJK}]"
+_PIECE = re.compile(
+    rf"(?P<cjk>[{_CJK}]{{1,{RUN_LENGTH_MAX}}})"
+    rf"|(?P<word>{_LETTER}{{1,{RUN_LENGTH_MAX}}}(?:[-._]{_LETTER}+){{0,16}}(?:\+\+|\#)?)"
+)
+_PART = re.compile(r"[^\W_]+")
+_HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+_stemmer = snowballstemmer.stemmer("english")
+
+
+def words(text: str) -> Iterator[str]:
+    """The words of a text in order, repeats included."""
+    for piece in _PIECE.finditer(unicodedata.normalize("NFKC", text)):
+        if run := piece["cjk"]:
+            yield from run
+            yield from (run[at : at + 2] for at in range(len(run) - 1))
+        else:
+            yield from _latin(piece["word"])
+
+
+def _latin(word: str) -> Iterator[str]:
+    if len(word) <= WORD_LENGTH_MAX:
+        yield from _latin_words(word)
+        return
+    for part in _PART.findall(word):
+        yield from _latin_words(part[:WORD_LENGTH_MAX])
+
+
+@lru_cache(100_000)
+def _latin_words(word: str) -> tuple[str, ...]:
+    folded = word.casefold()
+    parts = _PART.findall(word)
+    found = [folded] if parts != [word] else []
+    for part in parts:
+        lower = part.casefold()
+        if lower not in _STOP_WORDS:
+            found.append(_stemmer.stemWord(lower))
+        humps = _HUMP.findall(part) if part.isascii() else []
+        if len(humps) > 1:
+            found.extend(_stemmer.stemWord(hump.casefold()) for hump in humps if len(hump) > 1)
+    return tuple(found)
+
+
+@lru_cache(200_000)
+def word_id(word: str) -> int:
+    """The hash that stands for a word, 32 bits unsigned."""
+    return zlib.crc32(word.encode())
+
+
+def document_vector(text: str, headings: list[str], title: str) -> SparseVector:
+    """BM25 weights of a chunk's words, those of its headings and of the note's title included."""
+    counts: Counter[str] = Counter()
+    counts.update(words(text))
+    length = _length(counts)
+    frequencies: dict[str, float] = dict(counts)
+    for heading in headings:
+        _add(frequencies, heading, HEADING_WEIGHT)
+    if title not in headings:
+        _add(frequencies, title, TITLE_WEIGHT)
+    norm = K1 * (1 - B + B * length)
+    weights: dict[int, float] = {}
+    for word, frequency in frequencies.items():
+        number = word_id(word)
+        weights[number] = weights.get(number, 0.0) + frequency * (K1 + 1) / (frequency + norm)
+    return _vector(weights)
+
+
+def query_vector(text: str) -> SparseVector:
+    """A query's words, each once."""
+    return _vector(dict.fromkeys(map(word_id, words(text)), 1.0))
+
+
+def _add(frequencies: dict[str, float], text: str, weight: float) -> None:
+    for word in words(text):
+        frequencies[word] = frequencies.get(word, 0.0) + weight
+
+
+def _length(counts: Counter[str]) -> float:
+    """How long a text is, in average chunks: the scripts differ in how many words say the same."""
+    characters = sum(count for word, count in counts.items() if len(word) == 1 and not word.isascii())
+    latin = sum(count for word, count in counts.items() if word[0].isascii())
+    return characters / AVERAGE_CHARACTERS + latin / AVERAGE_WORDS
+
+
+def _vector(weights: dict[int, float]) -> SparseVector:
+    ordered = sorted(weights)
+    return SparseVector(indices=ordered, values=[round(weights[number], 4) for number in ordered])
