@@ -70,6 +70,7 @@ class Bus:
             reconnected_cb=self._on_reconnected,
             closed_cb=self._on_closed,
             apply_types=False,
+            decoder=_whole,
             logger=None,
         )
 
@@ -120,6 +121,9 @@ class Bus:
                 await asyncio.gather(*drains)
         except (TimeoutError, NatsError):
             logger.warning("Some subscriptions did not drain in time")
+        for subscriber in self._subscriptions:
+            # Drained is unsubscribed; FastStream would do so again, fail, and leave the connection open.
+            subscriber.subscription = None
         await self.cancellations.stop(DRAIN_SECONDS)
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
@@ -175,6 +179,11 @@ class Bus:
         # nats-py closes for good after some protocol errors. A process that hears nothing must not look alive.
         logger.critical("The connection to NATS was closed for good; leaving, to be started again")
         os._exit(EXIT_CONNECTION_LOST)
+
+
+async def _whole(message: NatsMessage) -> NatsMessage:
+    """Handlers get the message itself: FastStream, which checks no types here, would pass them its decoded body."""
+    return message
 
 
 async def _as_coroutine[T](awaitable: Awaitable[T]) -> T:
