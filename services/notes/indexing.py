@@ -1,0 +1,196 @@
+"""Bringing the index to what is in the files: look at stats, read what differs, commit; nothing is read twice for nothing."""
+
+import asyncio
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from uuid import UUID
+
+from services.notes import catalog, changes, losses, metadata
+from services.notes.catalog import Known
+from services.notes.changes import Before, Seen
+from services.notes.losses import Loss
+from services.notes.note_path import NotePath
+from services.notes.vault import FileStat, NoSuchNote, NoteInaccessible, NoteUnreadable, RawNote, Survey, Vault
+from shared.database.pool import Pool, connection
+
+logger = logging.getLogger(__name__)
+
+# A batch is read in one thread and committed in one transaction.
+BATCH_NOTES = 400
+BATCH_BYTES = 8 * 1024 * 1024
+# Editors that replace a note by deleting it first have the new one there by then.
+SETTLE_SECONDS = 0.15
+# Deletions that are told apart by less than this are one loss.
+RECENT_SECONDS = 10.0
+
+
+class Held(Exception):
+    """A loss is held to be an outage; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a scan did: how many changes, and which paths to look at again since they were being written."""
+
+    changed: int
+    unsettled: list[str]
+
+
+def as_text(data: bytes) -> str | None:
+    """A note's text, line endings and a byte order mark as they are; None where it is no text."""
+    if b"\0" in data:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def describe(path: str, data: bytes) -> metadata.Metadata:
+    """Title and tags of a note's bytes."""
+    name = path.rpartition("/")[2]
+    text = as_text(data)
+    return metadata.from_name(name) if text is None else metadata.extract(text, name)
+
+
+class Indexer:
+    """Keeps one workspace's rows. One process at a time does (see `keeping`)."""
+
+    def __init__(self, pool: Pool, workspace: UUID, vault: Vault, threads: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._workspace = workspace
+        self._vault = vault
+        self._threads = threads
+        self._recent: deque[tuple[float, int]] = deque()
+        self._missing: tuple[frozenset[str], float] = (frozenset(), 0.0)
+
+    async def scan(self, below: Collection[str] | None, *, same_directory: bool) -> Outcome:
+        """Look at these paths and what lies below them, or at everything.
+
+        Raises:
+            VaultUnavailable: the vault is away.
+            Held: too much is missing; nothing was committed.
+        """
+        survey, known = await self._look(below)
+        gone = _missing(survey, known)
+        if gone and below is not None:
+            await asyncio.sleep(SETTLE_SECONDS)
+            survey, known = await self._look(below)
+            gone = _missing(survey, known)
+        fresh = {path: stat for path, stat in survey.notes.items() if (row := known.get(path)) is None or row.stat != stat}
+        arrivals = await self._read_arrivals(fresh, known, gone)
+        total = len(known) if below is None else await self._count()
+        deleted = gone - changes.pair_moves(_before(known, gone), arrivals.seen).keys()
+        if why := self._judge(total, deleted, same_directory=same_directory, whole=below is None):
+            if below is not None:
+                return await self.scan(None, same_directory=same_directory)
+            raise Held(why)
+        changed, unsettled = await self._commit_in_batches({p: s for p, s in fresh.items() if p not in arrivals.paths})
+        if gone or arrivals.seen:
+            changed += await self._commit(arrivals.seen, gone)
+            self._recent.append((_now(), len(deleted)))
+        return Outcome(changed, [*unsettled, *arrivals.unsettled])
+
+    async def _look(self, below: Collection[str] | None) -> tuple[Survey, dict[str, Known]]:
+        survey = await self._in_thread(self._vault.survey, below)
+        known = await catalog.known_files(self._pool, self._workspace, None if below is None else list(below))
+        return survey, known
+
+    async def _read_arrivals(self, fresh: dict[str, FileStat], known: dict[str, Known], gone: set[str]) -> "_Batch":
+        """New notes that may be the missing ones under another path: of a size that one of those had."""
+        sizes = {known[path].stat.size for path in gone}
+        batch = _Batch([], [], {path for path, stat in fresh.items() if path not in known and stat.size in sizes})
+        for part in _batches({path: fresh[path] for path in batch.paths}):
+            read = await self._in_thread(self._read, part)
+            batch.seen.extend(read.seen)
+            batch.unsettled.extend(read.unsettled)
+        return batch
+
+    async def _commit_in_batches(self, fresh: dict[str, FileStat]) -> tuple[int, list[str]]:
+        changed = 0
+        unsettled: list[str] = []
+        for part in _batches(fresh):
+            batch = await self._in_thread(self._read, part)
+            changed += await self._commit(batch.seen, ())
+            unsettled.extend(batch.unsettled)
+        return changed, unsettled
+
+    async def _commit(self, seen: list[Seen], gone: Collection[str]) -> int:
+        return len(await changes.commit(self._pool, self._workspace, seen, gone)) if seen or gone else 0
+
+    def _read(self, paths: list[str]) -> "_Batch":
+        batch = _Batch([], [], set(paths))
+        for path in paths:
+            try:
+                raw = self._vault.read(NotePath(path))
+            except (NoSuchNote, NoteUnreadable, NoteInaccessible) as error:
+                # Gone or replaced since it was seen, or not readable at present: the next scan sees.
+                logger.info("%s was not read: %s", path, error)
+                continue
+            batch.seen.append(_seen(path, raw))
+            if not raw.settled:
+                batch.unsettled.append(path)
+        return batch
+
+    def _judge(self, total: int, deleted: set[str], *, same_directory: bool, whole: bool) -> str | None:
+        now = _now()
+        while self._recent and self._recent[0][0] < now - RECENT_SECONDS:
+            self._recent.popleft()
+        before = sum(count for _, count in self._recent)
+        missing, since = self._missing
+        if whole:
+            if missing != deleted:
+                since = now
+            self._missing = (frozenset(deleted), since)
+        if not deleted:
+            return None
+        seconds = now - since if whole else 0.0
+        return losses.problem(Loss(total + before, len(deleted) + before, same_directory, seconds))
+
+    async def _count(self) -> int:
+        async with connection(self._pool) as connected:
+            return int(await connected.fetchval("SELECT notes FROM workspaces WHERE id = $1", self._workspace))
+
+    async def _in_thread[*Arguments, T](self, work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    seen: list[Seen]
+    unsettled: list[str]
+    paths: set[str]
+
+
+def _seen(path: str, raw: RawNote) -> Seen:
+    found = describe(path, raw.data)
+    return Seen(path, raw.stat, hashlib.sha256(raw.data).hexdigest(), found.title, found.tags)
+
+
+def _missing(survey: Survey, known: dict[str, Known]) -> set[str]:
+    return {path for path in known if path not in survey.notes and survey.saw(path)}
+
+
+def _before(known: dict[str, Known], paths: Collection[str]) -> dict[str, Before]:
+    return {path: Before(known[path].content_hash, known[path].stat.inode) for path in paths}
+
+
+def _batches(fresh: dict[str, FileStat]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for path, stat in fresh.items():
+        batch.append(path)
+        size += stat.size
+        if len(batch) >= BATCH_NOTES or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,42 @@
+"""When missing notes were deleted, and when they are only out of sight.
+
+A half-mounted share or a half-filled cache looks like someone deleting notes. Believing it costs years of notes (pitfalls.md 1, the
+Obsidian sync accident); not believing a real deletion costs some minutes. See docs/adr/0010-a-vanished-vault-is-an-outage.md.
+"""
+
+from dataclasses import dataclass
+
+FEW = 10
+SHARE = 0.2
+PERSISTING_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a scan misses.
+
+    Attributes:
+        known: notes in the index before.
+        lost: those of them that were not seen and did not move.
+        same_directory: whether the root is the directory of the last scan that was believed.
+        seconds: for how long exactly these have been missing.
+    """
+
+    known: int
+    lost: int
+    same_directory: bool
+    seconds: float = 0.0
+
+
+def problem(loss: Loss) -> str | None:
+    """Why the loss is held to be an outage, or None where it is to be believed."""
+    if loss.lost == 0:
+        return None
+    everything = loss.lost >= loss.known
+    # In another directory, such as an empty mount point, even a few missing notes say nothing about the vault.
+    many = loss.lost > SHARE * loss.known and (loss.lost > FEW or not loss.same_directory)
+    if not many and not (everything and not loss.same_directory):
+        return None
+    if many and not everything and loss.same_directory and loss.seconds >= PERSISTING_SECONDS:
+        return None
+    return f"{loss.lost} of {loss.known} notes are missing; held to be an outage, nothing is deleted"

@@ -1,0 +1,109 @@
+"""Which paths name a note, and which names a directory of one may have.
+
+Names compare after NFC, files keep their bytes: `NotePath.text` is NFC, whatever the file's own spelling is (http-api.md).
+"""
+
+import unicodedata
+from dataclasses import dataclass
+from typing import Self
+
+from shared.contracts.errors import ErrorCode, ServiceError
+
+SUFFIXES = (".md", ".markdown")
+NAME_BYTES_MAX = 200
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Names that another operating system keeps for devices; a vault may be synchronised to it.
+_RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{device}{number}" for device in ("com", "lpt") for number in range(1, 10))})
+
+
+def nfc(text: str) -> str:
+    """The spelling that names are compared in."""
+    return unicodedata.normalize("NFC", text)
+
+
+def is_note_name(name: str) -> bool:
+    """Whether a file of that name is a note, should it be a regular file."""
+    stem, dot, suffix = name.rpartition(".")
+    return bool(stem) and f"{dot}{suffix}".lower() in SUFFIXES
+
+
+def is_passed_over(name: str) -> bool:
+    """Whether a directory of that name is no part of the notes: `.obsidian`, `.git`, the trash."""
+    return name.startswith(".")
+
+
+def is_plain_text(text: str) -> bool:
+    """Whether a name can be written in UTF-8 and kept in a database."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+@dataclass(frozen=True, slots=True)
+class NotePath:
+    """Where a note lies below the notes' directory: relative, `/`-separated, NFC, without `.`, `..` or empty segments."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, path: str) -> Self:
+        """The path a client names.
+
+        Raises:
+            ServiceError: `path_invalid`; nothing was touched.
+        """
+        segments = path.split("/")
+        if not is_plain_text(path) or "\\" in path or any(segment in ("", ".", "..") for segment in segments):
+            raise ServiceError(
+                ErrorCode.PATH_INVALID,
+                "A note's path is relative, with / between its parts, and has no empty part, '.', '..', backslash or NUL.",
+            )
+        return cls(nfc(path))
+
+    @property
+    def segments(self) -> list[str]:
+        """The directories and the file name."""
+        return self.text.split("/")
+
+    @property
+    def names_a_note(self) -> bool:
+        """Whether a regular file there would be a note."""
+        *directories, name = self.segments
+        return is_note_name(name) and not any(map(is_passed_over, directories))
+
+
+def safe_name(name: str) -> str:
+    """A new directory's name, NFC: one that every file system and shell can bear (pitfalls.md 1, File names).
+
+    Raises:
+        ServiceError: `invalid`.
+    """
+    name = nfc(name)
+    if problem := _problem(name):
+        raise ServiceError(ErrorCode.INVALID, f"The name {problem}.")
+    return name
+
+
+def safe_directory_path(path: str) -> str:
+    """A new relative directory path, NFC; `""` is none. One leading dot is allowed in its parts, as in `.notes`.
+
+    Raises:
+        ServiceError: `invalid`.
+    """
+    if not path:
+        return ""
+    return "/".join("." * part.startswith(".") + safe_name(part.removeprefix(".")) for part in path.split("/"))
+
+
+def _problem(name: str) -> str | None:
+    if not name or not name.strip():
+        return "is empty"
+    if not is_plain_text(name) or any(unicodedata.category(character) == "Cc" or character in _BIDI for character in name):
+        return "has characters that cannot be seen"
+    if "/" in name or "\\" in name:
+        return "has a slash or a backslash"
+    if len(name.encode()) > NAME_BYTES_MAX:
+        return f"is longer than {NAME_BYTES_MAX} bytes"
+    if name[0] in ".-" or name[-1] in ". " or name[0].isspace():
+        return "begins with a dot, a dash or a space, or ends with a dot or a space"
+    if name.partition(".")[0].lower() in _RESERVED:
+        return "is reserved by an operating system"
+    return None

@@ -1,0 +1,70 @@
+"""Reading one note: always from its file, never from the index, so that what is cited is what is there."""
+
+import hashlib
+from collections.abc import Callable
+
+from services.notes import catalog, workspaces
+from services.notes.changes import modified_at
+from services.notes.file_threads import FileThreads
+from services.notes.indexing import as_text, describe
+from services.notes.note_path import NotePath
+from services.notes.vault import NoSuchNote, NoteInaccessible, NoteUnreadable, RawNote, VaultUnavailable
+from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.notes import Note, ReadNote
+from shared.database.pool import Pool
+from shared.messaging.scope import Account
+
+
+async def read(pool: Pool, threads: FileThreads, request: ReadNote, account: Account | None) -> Note:
+    """The note with its whole text: byte order mark, front matter and line endings as they are.
+
+    Raises:
+        ServiceError: `workspace_not_found`, `path_invalid`, `note_not_found`, `note_unreadable`, `vault_unavailable`.
+    """
+    path = NotePath.parse(request.path)
+    workspace = await workspaces.require(pool, request.workspace, account)
+    if workspace.problem is not None:
+        raise _unavailable(workspace.directory)
+    try:
+        raw, content, content_hash = await threads.run(workspace.id, _read, workspace.vault.read, path)
+    except VaultUnavailable:
+        raise _unavailable(workspace.directory) from None
+    except NoSuchNote:
+        raise ServiceError(ErrorCode.NOTE_NOT_FOUND, f"There is no note {path.text} in this workspace.") from None
+    except NoteInaccessible as error:
+        raise ServiceError(ErrorCode.VAULT_UNAVAILABLE, f"{error}; try again later.", retry_after=5) from None
+    except NoteUnreadable as error:
+        raise _unreadable(path, str(error)) from None
+    if content is None:
+        raise _unreadable(path, "it is not text in UTF-8")
+    entry = await catalog.entry(pool, workspace.id, path.text)
+    if entry is None or entry.content_hash != content_hash:
+        found = await threads.run(workspace.id, describe, path.text, raw.data)
+        title, tags = found.title, found.tags
+    else:
+        title, tags = entry.title, entry.tags
+    return Note(
+        path=path.text,
+        title=title,
+        tags=tags,
+        content_hash=content_hash,
+        size=len(raw.data),
+        modified_at=modified_at(raw.stat),
+        content=content,
+        revision=entry.revision if entry else 0,
+    )
+
+
+def _read(read_file: Callable[[NotePath], RawNote], path: NotePath) -> tuple[RawNote, str | None, str]:
+    raw = read_file(path)
+    return raw, as_text(raw.data), hashlib.sha256(raw.data).hexdigest()
+
+
+def _unavailable(directory: str) -> ServiceError:
+    return ServiceError(
+        ErrorCode.VAULT_UNAVAILABLE, f"The notes in {directory} cannot be reached at present; try again later.", retry_after=5
+    )
+
+
+def _unreadable(path: NotePath, why: str) -> ServiceError:
+    return ServiceError(ErrorCode.NOTE_UNREADABLE, f"{path.text} cannot be read as a note: {why}.")

@@ -1,0 +1,52 @@
+"""The table of what the notes service answers. Each handler names the core function that does it."""
+
+from typing import Any
+
+from services.notes import catalog, reading, workspaces
+from services.notes.file_threads import FileThreads
+from services.notes.settings import NotesSettings
+from shared.contracts import notes
+from shared.contracts.subject import Empty
+from shared.database.pool import Pool
+from shared.messaging.bus import Route
+from shared.messaging.scope import Scope
+
+
+def routes(settings: NotesSettings, pool: Pool, threads: FileThreads) -> list[Route[Any, Any]]:
+    """All but health."""
+
+    async def list_workspaces(_: Empty, scope: Scope) -> notes.WorkspaceList:
+        return notes.WorkspaceList(items=await workspaces.list_workspaces(pool, scope.account))
+
+    async def get_workspace(request: notes.WorkspaceRef, scope: Scope) -> notes.Workspace:
+        return await workspaces.get(pool, request.workspace, scope.account)
+
+    async def update_workspace(request: notes.UpdateWorkspace, scope: Scope) -> notes.Workspace:
+        return await workspaces.update(pool, request, scope.account)
+
+    async def create_workspace(request: notes.CreateWorkspace, scope: Scope) -> notes.Workspace:
+        return await workspaces.create(pool, settings.created_vaults, request, scope.account)
+
+    async def get_members(request: notes.WorkspaceRef, scope: Scope) -> notes.MemberList:
+        return notes.MemberList(items=await workspaces.members(pool, request.workspace, scope.account))
+
+    async def put_members(request: notes.PutMembers, scope: Scope) -> notes.MemberList:
+        return notes.MemberList(items=await workspaces.put_members(pool, request, scope.account))
+
+    async def list_notes(request: notes.ListNotes, scope: Scope) -> notes.NotePage:
+        await workspaces.require(pool, request.workspace, scope.account)
+        return await catalog.page(pool, request)
+
+    async def read_note(request: notes.ReadNote, scope: Scope) -> notes.Note:
+        return await reading.read(pool, threads, request, scope.account)
+
+    return [
+        Route(notes.WORKSPACE_LIST, list_workspaces),
+        Route(notes.WORKSPACE_GET, get_workspace),
+        Route(notes.WORKSPACE_UPDATE, update_workspace),
+        Route(notes.WORKSPACE_CREATE, create_workspace),
+        Route(notes.MEMBERS_GET, get_members),
+        Route(notes.MEMBERS_PUT, put_members),
+        Route(notes.NOTE_LIST, list_notes),
+        Route(notes.NOTE_READ, read_note),
+    ]

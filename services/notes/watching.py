@@ -1,0 +1,119 @@
+"""Hints that something under a directory was touched, by whatever program. Hints only: nothing relies on one to come.
+
+The watching itself runs in a thread of its own: setting up many watches, or doing so on a mount that does not answer, takes its time.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import watchfiles
+
+from services.notes.note_path import nfc
+
+logger = logging.getLogger(__name__)
+
+# A group of changes is passed on after so many milliseconds without another, or at the latest after the second number.
+STEP_MS = 50
+DEBOUNCE_MS = 400
+TIMEOUT_MS = 500
+# With more hints than this, looking at everything is cheaper.
+HINTS_MAX = 2000
+
+
+class Hints:
+    """Touched paths, gathered until they are taken; relative to the watched directory, NFC."""
+
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+        self._everything = False
+        self._added = asyncio.Event()
+        self.watching = True
+
+    def add(self, *paths: str) -> None:
+        """These were touched."""
+        self._paths.update(paths)
+        self._added.set()
+
+    def add_everything(self) -> None:
+        """Anything may have been touched."""
+        self._everything = True
+        self._added.set()
+
+    def add_later(self, paths: list[str], seconds: float) -> None:
+        """Look at these once more after a while."""
+        if paths:
+            asyncio.get_running_loop().call_later(seconds, self.add, *paths)
+
+    async def take(self, seconds: float) -> set[str] | None:
+        """What was touched, None standing for everything; waits up to `seconds`, then an empty set."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._added.wait()
+        except TimeoutError:
+            return set()
+        paths, everything = self._paths, self._everything or len(self._paths) > HINTS_MAX
+        self._paths, self._everything = set(), False
+        self._added.clear()
+        return None if everything else _topmost(paths)
+
+
+@contextmanager
+def watched(directory: Path) -> Iterator[Hints]:
+    """Hints about what lies below a directory while the body runs. Once the watch stands, everything counts as touched."""
+    hints = Hints()
+    stop = threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def tell(action: Callable[[], None]) -> None:
+        if not stop.is_set():
+            loop.call_soon_threadsafe(action)
+
+    thread = threading.Thread(target=_watch, args=(directory, stop, hints, tell), name=f"watch {directory.name}", daemon=True)
+    thread.start()
+    try:
+        yield hints
+    finally:
+        stop.set()
+
+
+def _watch(directory: Path, stop: threading.Event, hints: Hints, tell: Callable[[Callable[[], None]], None]) -> None:
+    root = os.path.realpath(directory)
+    established = False
+    try:
+        for batch in watchfiles.watch(
+            root, watch_filter=None, debounce=DEBOUNCE_MS, step=STEP_MS, rust_timeout=TIMEOUT_MS, yield_on_timeout=True,
+            stop_event=stop, raise_interrupt=False, ignore_permission_denied=True,
+        ):  # fmt: skip
+            if not established:
+                established = True
+                tell(hints.add_everything)
+            if batch:
+                touched = [nfc(os.path.relpath(path, root)) for _, path in batch]
+                tell(lambda touched=touched: hints.add(*touched))  # type: ignore[misc]
+    except (OSError, RuntimeError) as error:
+        # Too many watches, or the directory has gone: looking at everything more often has to do.
+        logger.warning("%s cannot be watched: %s", directory, error)
+
+    def ended() -> None:
+        hints.watching = False
+
+    tell(ended)
+
+
+def _topmost(paths: set[str]) -> set[str]:
+    """Without the paths below another of them."""
+    if "." in paths:
+        return {path for path in paths if path != "."}
+    return {path for path in paths if not any(parent in paths for parent in _parents(path))}
+
+
+def _parents(path: str) -> Iterator[str]:
+    position = path.rfind("/")
+    while position > 0:
+        yield path[:position]
+        position = path.rfind("/", 0, position)
