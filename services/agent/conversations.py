@@ -220,8 +220,8 @@ class Conversations:
                     left_out = $8, cited = $9, usage = $10, rounds = $11
                 WHERE id = $1
                 """,
-                turn.response_id, fold.content, STATUS_OF_MESSAGE[fold.status], fold.thinking, fold.activity, list(fold.tool_calls.values()),
-                fold.sources, fold.left_out, fold.cited, fold.usage, [round_.stored() for round_ in rounds],
+                turn.response_id, fold.content, STATUS_OF_MESSAGE[fold.status], fold.thinking, fold.activity,
+                list(fold.tool_calls.values()), fold.sources, fold.left_out, fold.cited, fold.usage, [round_.stored() for round_ in rounds],
             )  # fmt: skip
             if _gives_the_path_back(fold):
                 await self._give_back(db, turn, previous["previous_leaf"])
@@ -254,7 +254,7 @@ class Conversations:
                 """,
                 previous_leaf,
                 turn.user_message_id,
-            )  # fmt: skip
+            )
         )
 
     async def _mark_path(self, db: Connection, leaf: UUID | None) -> None:

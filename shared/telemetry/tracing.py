@@ -5,7 +5,7 @@ Only W3C trace context travels; baggage does not, so that nothing of it can reac
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
@@ -55,3 +55,8 @@ def answer_span(subject: str, headers: Mapping[str, str]) -> Iterator[Span]:
 def current() -> Span:
     """The span that is current here; a span that records nothing where there is none."""
     return trace.get_current_span()
+
+
+def using(span: Span) -> AbstractContextManager[Span]:
+    """Make `span` the current one inside, without ending it."""
+    return trace.use_span(span, end_on_exit=False)

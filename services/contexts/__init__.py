@@ -1,0 +1,1 @@
+"""Contexts: what of the user's notes goes into a model request."""

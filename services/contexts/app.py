@@ -1,0 +1,22 @@
+"""The contexts service, put together."""
+
+import asyncio
+import logging
+
+from services.contexts.injection import Injector
+from shared.contracts import contexts
+from shared.messaging.bus import Route
+from shared.service import health_route, joined
+from shared.settings import ServiceSettings
+
+NAME = "contexts"
+logger = logging.getLogger(__name__)
+
+
+async def serve(settings: ServiceSettings, stop: asyncio.Event) -> None:
+    """Run the service until `stop` is set."""
+    async with joined(NAME, settings) as bus:
+        injector = Injector(bus.client)
+        await bus.serve([Route(contexts.INJECT, injector.inject), health_route(NAME, {})])
+        logger.info("Contexts is ready")
+        await stop.wait()

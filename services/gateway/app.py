@@ -1,0 +1,104 @@
+"""The gateway, put together."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from services.gateway import problems
+from services.gateway.accounts import Accounts
+from services.gateway.edge import Edge, Metrics
+from services.gateway.event_stream import OpenStreams
+from services.gateway.routes import authentication, chat, operation, retrieval, workspaces
+from services.gateway.settings import GatewaySettings
+from shared.database.migrate import migrate
+from shared.database.pool import Pool, open_pool
+from shared.messaging.bus import Bus
+from shared.service import database_check, health_route, joined
+
+NAME = "gateway"
+VERSION = "0.1.0"
+# Streams end by themselves before; this is for a request that does not.
+GRACE_SECONDS = 8
+logger = logging.getLogger(__name__)
+
+
+def create_app(settings: GatewaySettings, bus: Bus, pool: Pool, accounts: Accounts, metrics: Metrics, streams: OpenStreams) -> ASGIApp:
+    """The ASGI application over what it is given."""
+    app = FastAPI(
+        title="Marginalia", version=VERSION, openapi_url="/api/openapi.json", docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    app.state.bus = bus
+    app.state.pool = pool
+    app.state.accounts = accounts
+    app.state.metrics = metrics
+    app.state.streams = streams
+    app.state.origins = settings.origins
+    for module in (authentication, chat, workspaces, retrieval, operation):
+        app.include_router(module.router)
+    problems.install(app)
+    return Edge(app, metrics)
+
+
+class Server(uvicorn.Server):
+    """uvicorn, without its own signal handlers: the service decides when it ends."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
+    """Run the gateway until `stop` is set; streams end first, what they need is closed last."""
+    async with AsyncExitStack() as stack:
+        pool = await open_pool(settings.database_url, NAME)
+        stack.push_async_callback(pool.close)
+        await migrate(pool, NAME, "services.gateway")
+        accounts = Accounts(pool)
+        password = settings.admin_password.get_secret_value() if settings.admin_password else None
+        await accounts.bootstrap(password, settings.home)
+        bus = await stack.enter_async_context(joined(NAME, settings))
+        await bus.serve([health_route(NAME, {"database": database_check(pool)})])
+        streams = OpenStreams()
+        bus.on_reconnected(_awaited(streams.wake_all))
+        app = create_app(settings, bus, pool, accounts, Metrics(), streams)
+        server = Server(_configuration(app, settings))
+        serving = asyncio.create_task(server.serve())
+        logger.info("Listening on http://%s:%d", settings.host, settings.port)
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        streams.stop()
+        server.should_exit = True
+        await serving
+
+
+def _configuration(app: ASGIApp, settings: GatewaySettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+
+
+def _awaited(callback: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    async def call() -> None:
+        callback()
+
+    return call

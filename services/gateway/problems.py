@@ -1,0 +1,81 @@
+"""Every error as RFC 9457 `application/problem+json`; the one place that makes them."""
+
+import logging
+from collections.abc import Mapping
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from shared.contracts.errors import ErrorCode, ServiceError
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:marginalia:problem:"
+RETRY_AFTER_SECONDS = 2
+# What Starlette raises by itself, by status.
+CODES: Mapping[int, ErrorCode] = {
+    400: ErrorCode.MALFORMED,
+    404: ErrorCode.NOT_FOUND,
+    405: ErrorCode.METHOD_NOT_ALLOWED,
+}
+
+
+def problem(error: ServiceError, headers: Mapping[str, str] | None = None) -> Response:
+    """The response that says what went wrong."""
+    body = {
+        "type": TYPE_PREFIX + error.code.value,
+        "title": error.code.value.replace("_", " ").capitalize(),
+        "status": error.status,
+        "detail": error.detail,
+        "code": error.code.value,
+        **error.extra,
+    }
+    all_headers = dict(headers or {})
+    if error.status in (429, 503):
+        all_headers["Retry-After"] = str(error.extra.get("retry_after", RETRY_AFTER_SECONDS))
+    if error.status == 401:
+        all_headers["WWW-Authenticate"] = "Bearer"
+    return Response(orjson.dumps(body, default=str), error.status, all_headers, MEDIA_TYPE)
+
+
+def invalid(location: str, message: str) -> ServiceError:
+    """A 422 for one field."""
+    return ServiceError(ErrorCode.INVALID, f"{location}: {message}", errors=[{"location": location, "message": message}])
+
+
+def install(app: FastAPI) -> None:
+    """Make these the app's answers to every kind of failure."""
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _service_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ServiceError)
+    return problem(error)
+
+
+async def _validation_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    errors = [{"location": ".".join(map(str, item["loc"])), "message": item["msg"]} for item in error.errors()]
+    if any(item["loc"][0] == "path" for item in error.errors()):
+        return problem(ServiceError(ErrorCode.NOT_FOUND, "There is nothing at this address."))
+    detail = "; ".join(f"{item['location']}: {item['message']}" for item in errors[:3])
+    return problem(ServiceError(ErrorCode.INVALID, f"The request is not valid. {detail}", errors=errors))
+
+
+async def _http_exception(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = CODES.get(error.status_code, ErrorCode.INTERNAL if error.status_code >= 500 else ErrorCode.MALFORMED)
+    details = {404: "There is nothing at this address.", 405: "This address does not take this method."}
+    return problem(ServiceError(code, details.get(error.status_code, "The request cannot be read.")), error.headers)
+
+
+async def _unexpected(_: Request, error: Exception) -> Response:
+    logger.error("A request failed unexpectedly", exc_info=error)
+    return problem(ServiceError(ErrorCode.INTERNAL, "The gateway met an unexpected error; its log has the details."))

@@ -1,0 +1,293 @@
+"""Turns and conversations."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Literal
+from uuid import UUID, uuid4
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field, model_validator
+from starlette.types import Receive
+
+from services.gateway.access import AnyCaller, Caller
+from services.gateway.event_stream import EventStream
+from services.gateway.responses import as_json, open_streams
+from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
+from services.gateway.turn_stream import TurnStream
+from shared.contracts import chat
+from shared.contracts.chat import (
+    MESSAGE_CHARACTERS_MAX,
+    Conversation,
+    ConversationPage,
+    ConversationRef,
+    ConversationSummary,
+    ListConversations,
+    ProviderList,
+    RenameConversation,
+    RetrievalChoice,
+    SelectVersion,
+    StartTurn,
+    TurnAccepted,
+    TurnRef,
+    TurnResult,
+    TurnState,
+)
+from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.retrieval import Filters
+from shared.contracts.subject import Empty
+from shared.messaging.cancellation import shielded
+from shared.messaging.scope import Account
+
+logger = logging.getLogger(__name__)
+router = APIRouter(route_class=StrictRoute)
+
+SEQ_MAX = 10**9
+CANCEL_SECONDS = 5.0
+# How long a non-streaming client's turn is waited for at a stretch before its log is looked at.
+SILENCE_SECONDS = 15.0
+
+
+class SearchFilters(Body):
+    """Where searches look."""
+
+    workspaces: Annotated[list[Id], Field(max_length=100)] | None = None
+    path_prefix: Annotated[str, Field(max_length=1000)] | None = None
+    tags: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=50)] | None = None
+    include_exchanges: bool = False
+
+    def to_contract(self) -> Filters:
+        """As services know it."""
+        return Filters(**self.model_dump())
+
+
+class RetrievalOptions(Body):
+    """Whether the model may search."""
+
+    enabled: bool = True
+    filters: SearchFilters = SearchFilters()
+
+
+class ChatRequest(Body):
+    """One user message, or a reply to be made anew."""
+
+    conversation_id: Id | None = None
+    workspace: Id | None = None
+    message: NotBlank | None = None
+    retry_message_id: Id | None = None
+    parent_message_id: Id | None = None
+    client_message_id: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")] | None = None
+    mode: Literal["chat"] = "chat"
+    retrieval: RetrievalOptions = RetrievalOptions()
+    provider: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    model: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    locale: Literal["zh", "en"] | None = None
+    on_disconnect: Literal["cancel", "keep"] = "cancel"
+    stream: bool = True
+
+    @model_validator(mode="after")
+    def _has_something_to_do(self) -> "ChatRequest":
+        if self.message is None and self.retry_message_id is None:
+            raise ValueError("a message is needed, unless a reply is regenerated")
+        if self.retry_message_id is not None and self.parent_message_id is not None:
+            raise ValueError("retry_message_id says where the message stands; parent_message_id cannot be given with it")
+        return self
+
+    def to_contract(self, turn_id: UUID) -> StartTurn:
+        """The command to the agent."""
+        digest = hashlib.sha256(orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)).hexdigest()
+        return StartTurn(
+            turn_id=turn_id,
+            conversation_id=self.conversation_id,
+            workspace=self.workspace,
+            message=self.message,
+            retry_message_id=self.retry_message_id,
+            parent_message_id=self.parent_message_id,
+            client_message_id=self.client_message_id,
+            request_digest=digest,
+            retrieval=RetrievalChoice(enabled=self.retrieval.enabled, filters=self.retrieval.filters.to_contract()),
+            provider=self.provider,
+            model=self.model,
+            locale=self.locale,
+        )
+
+
+class Title(Body):
+    """A conversation's title."""
+
+    title: Annotated[NotBlank, Field(max_length=200)]
+
+
+EVENTS_RESPONSE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The turn's events; see the section Chat of the manual.", "content": {"text/event-stream": {}}}
+}
+
+
+@router.post("/api/chat", summary="Ask", response_model=TurnResult, responses=EVENTS_RESPONSE)
+async def ask(body: ChatRequest, request: Request, caller: AnyCaller) -> Response:
+    """Begins a turn and streams its events, or with `"stream": false` answers once it has ended."""
+    if body.message is not None and len(body.message) > MESSAGE_CHARACTERS_MAX:
+        raise ServiceError(ErrorCode.TOO_LARGE, f"A message may have {MESSAGE_CHARACTERS_MAX} characters.", limit=MESSAGE_CHARACTERS_MAX)
+    stream, accepted = await _begin(body, caller)
+
+    async def close(left_early: bool) -> None:
+        await stream.__aexit__(None, None, None)
+        if left_early and body.on_disconnect == "cancel":
+            await _cancel(caller, accepted.turn_id, "disconnect")
+
+    if body.stream:
+        return EventStream(stream, open_streams(request), request.app.state.metrics, close)
+    return await _whole(stream, accepted, request, caller, close)
+
+
+async def _begin(body: ChatRequest, caller: Caller) -> tuple[TurnStream, TurnAccepted]:
+    """Listen first, then start: no event can be missed. A start that fails leaves nothing running."""
+    turn_id = uuid4()
+    stream = TurnStream(caller.bus, _account(caller), turn_id)
+    async with _closing_on_error(stream):
+        try:
+            accepted = await caller.bus.client.ask(chat.TURN_START, body.to_contract(turn_id), caller.scope(scope_id=str(turn_id)))
+        except (ServiceError, asyncio.CancelledError) as error:
+            if not isinstance(error, ServiceError) or error.passing:  # it may have begun, or may yet
+                await shielded(_cancel(caller, turn_id, "caller_gone"), CANCEL_SECONDS)
+            raise
+        if accepted.turn_id == turn_id:
+            return stream, accepted
+    await stream.__aexit__(None, None, None)
+    # The same client_message_id: the turn that there is already, from its beginning.
+    stream = TurnStream(caller.bus, _account(caller), accepted.turn_id)
+    async with _closing_on_error(stream):
+        await stream.catch_up()
+    return stream, accepted
+
+
+class _closing_on_error:  # noqa: N801 - used like contextlib's
+    """Opens the stream; closes it only where the body fails."""
+
+    def __init__(self, stream: TurnStream) -> None:
+        self._stream = stream
+
+    async def __aenter__(self) -> None:
+        await self._stream.__aenter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            await self._stream.__aexit__(kind, error, trace)
+
+
+async def _whole(
+    stream: TurnStream, accepted: TurnAccepted, request: Request, caller: Caller, close: Callable[[bool], Coroutine[Any, Any, None]]
+) -> Response:
+    """Wait for the turn's end, then read what it came to; a client that leaves meanwhile is noticed."""
+    watcher = asyncio.create_task(_left(request.receive, stream))
+    ended = False
+    try:
+        while not stream.ended:
+            if not await stream.frames(SILENCE_SECONDS) and not watcher.done():
+                await stream.check()
+            if watcher.done():
+                raise ServiceError(ErrorCode.CANCELLED, "The client left.")
+        ended = True
+    finally:
+        watcher.cancel()
+        await shielded(close(not ended), CANCEL_SECONDS)
+    result = await caller.ask(chat.TURN_RESULT, TurnRef(turn=accepted.turn_id))
+    return as_json(result)
+
+
+async def _left(receive: Receive, stream: TurnStream) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.wake()
+
+
+async def _cancel(caller: Caller, turn_id: UUID, reason: str) -> None:
+    """Stop a turn: at once by message, and for certain by telling the agent, whose database outlives a lost message."""
+    await caller.bus.client.cancel(str(turn_id), reason)
+    try:
+        await caller.bus.client.ask(chat.TURN_CANCEL, TurnRef(turn=turn_id), caller.scope(CANCEL_SECONDS))
+    except ServiceError as error:
+        if error.code is not ErrorCode.TURN_NOT_FOUND:
+            logger.warning("The cancel of turn %s was sent, but not confirmed: %s", turn_id, error.code)
+
+
+@router.get("/api/chat/turns/{turn_id}", response_model=TurnState, summary="A turn so far")
+async def turn_state(turn_id: UUID, caller: AnyCaller) -> Response:
+    """What its events amount to."""
+    return as_json(await caller.ask(chat.TURN_GET, TurnRef(turn=turn_id)))
+
+
+@router.get("/api/chat/turns/{turn_id}/events", summary="A turn's events", responses=EVENTS_RESPONSE)
+async def turn_events(turn_id: UUID, request: Request, caller: AnyCaller) -> Response:
+    """From the start, or after `Last-Event-ID`; during the turn and after it. Leaving this stream cancels nothing."""
+    stream = TurnStream(caller.bus, _account(caller), turn_id, after=_last_event_id(request))
+    async with _closing_on_error(stream):
+        await stream.catch_up()
+
+    async def close(_: bool) -> None:
+        await stream.__aexit__(None, None, None)
+
+    return EventStream(stream, open_streams(request), request.app.state.metrics, close)
+
+
+@router.post("/api/chat/turns/{turn_id}/cancel", status_code=202, summary="Cancel a turn")
+async def cancel_turn(turn_id: UUID, caller: AnyCaller) -> Response:
+    """Also when it has ended already, which changes nothing."""
+    await caller.ask(chat.TURN_CANCEL, TurnRef(turn=turn_id))
+    return Response(status_code=202)
+
+
+@router.get("/api/chat/conversations", response_model=ConversationPage, summary="List conversations")
+async def list_conversations(
+    caller: AnyCaller, cursor: Annotated[str | None, Query(max_length=500)] = None, limit: Annotated[int, Query(ge=1, le=200)] = 50
+) -> Response:
+    """Latest activity first."""
+    return as_json(await caller.ask(chat.CONVERSATION_LIST, ListConversations(cursor=cursor, limit=limit)))
+
+
+@router.get("/api/chat/conversations/{conversation_id}", response_model=Conversation, summary="Read a conversation")
+async def get_conversation(conversation_id: UUID, caller: AnyCaller) -> Response:
+    """Its active path, root first."""
+    return as_json(await caller.ask(chat.CONVERSATION_GET, ConversationRef(conversation=conversation_id)))
+
+
+@router.patch("/api/chat/conversations/{conversation_id}", response_model=ConversationSummary, summary="Rename a conversation")
+async def rename_conversation(conversation_id: UUID, body: Title, caller: AnyCaller) -> Response:
+    """Sets its title."""
+    return as_json(await caller.ask(chat.CONVERSATION_RENAME, RenameConversation(conversation=conversation_id, title=body.title)))
+
+
+@router.delete("/api/chat/conversations/{conversation_id}", status_code=204, summary="Delete a conversation")
+async def delete_conversation(conversation_id: UUID, caller: AnyCaller) -> Response:
+    """With all its messages; turns that run in it are cancelled."""
+    await caller.ask(chat.CONVERSATION_DELETE, ConversationRef(conversation=conversation_id))
+    return Response(status_code=204)
+
+
+@router.post(
+    "/api/chat/conversations/{conversation_id}/messages/{message_id}/select", response_model=Conversation, summary="Choose a version"
+)
+async def select_version(conversation_id: UUID, message_id: UUID, caller: AnyCaller) -> Response:
+    """Makes it active and restores the path last active below it."""
+    return as_json(await caller.ask(chat.CONVERSATION_SELECT, SelectVersion(conversation=conversation_id, message=message_id)))
+
+
+@router.get("/api/providers", response_model=ProviderList, summary="List model providers")
+async def providers(caller: AnyCaller) -> Response:
+    """Names and abilities; no keys or addresses."""
+    return as_json(await caller.ask(chat.PROVIDER_LIST, Empty()))
+
+
+def _last_event_id(request: Request) -> int:
+    value = request.headers.get("last-event-id", "")
+    if not value:
+        return 0
+    if not (value.isascii() and value.isdigit()) or len(value) > len(str(SEQ_MAX)):
+        raise ServiceError(ErrorCode.LAST_EVENT_ID_INVALID, "Last-Event-ID must be the number of one of the turn's events.")
+    return int(value)
+
+
+def _account(caller: Caller) -> Account:
+    return Account(caller.identity.id, caller.identity.role)

@@ -1,0 +1,83 @@
+"""Whether it runs, what it counts, and what a browser finds at `/`."""
+
+import asyncio
+from html import escape
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.responses import HTMLResponse
+
+from services.gateway.responses import as_status
+from shared.contracts.control import HEALTH
+from shared.contracts.errors import ServiceError
+from shared.contracts.subject import Empty
+from shared.database.pool import ping
+from shared.messaging.bus import Bus
+from shared.messaging.scope import Scope
+
+router = APIRouter()
+
+READY_SECONDS = 1.8
+PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head><body>{body}</body></html>"""
+
+
+@router.get("/healthz", summary="Whether this process lives")
+async def healthz() -> dict[str, str]:
+    """Asks nobody."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", summary="Whether everything is ready")
+async def readyz(request: Request) -> Response:
+    """200 once every service and store answers; else 503 with `problems`, naming what does not."""
+    bus: Bus = request.app.state.bus
+    problems: dict[str, str] = {}
+    if not bus.connected:
+        problems["nats"] = "not connected"
+    if (wrong := await ping(request.app.state.pool)) is not None:
+        problems["database"] = wrong
+    others = [name for name in HEALTH if name != "gateway"]
+    for found in await asyncio.gather(*(_problems_of(bus, name) for name in others)):
+        problems |= found
+    return as_status(problems)
+
+
+async def _problems_of(bus: Bus, name: str) -> dict[str, str]:
+    try:
+        health = await bus.client.ask(HEALTH[name], Empty(), Scope.root(READY_SECONDS), timeout=READY_SECONDS)
+    except ServiceError as error:
+        return {name: error.detail}
+    return {f"{name}.{what}": wrong for what, wrong in health.problems.items()}
+
+
+@router.get("/metrics", summary="Counts and times, for Prometheus")
+async def metrics(request: Request) -> Response:
+    """In Prometheus' text format."""
+    return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/", include_in_schema=False)
+async def home() -> HTMLResponse:
+    """Says where things are."""
+    body = '<h1>Marginalia</h1><p>The service runs. Its API is described at <a href="/api/docs">/api/docs</a>.</p>'
+    return HTMLResponse(PAGE.format(title="Marginalia", body=body))
+
+
+@router.get("/api/docs", include_in_schema=False)
+async def docs(request: Request) -> HTMLResponse:
+    """The OpenAPI description as a page, made here: nothing is fetched from elsewhere."""
+    return HTMLResponse(PAGE.format(title="Marginalia API", body=_described(request.app.openapi())))
+
+
+def _described(openapi: dict[str, Any]) -> str:
+    parts = ['<h1>Marginalia API</h1><p>Machine-readable: <a href="/api/openapi.json">openapi.json</a></p>']
+    for path, methods in openapi["paths"].items():
+        for method, operation in methods.items():
+            statuses = ", ".join(operation.get("responses", {}))
+            parts.append(
+                f"<section><h2><code>{method.upper()} {escape(path)}</code></h2><p><b>{escape(operation.get('summary', ''))}</b> "
+                f"{escape(operation.get('description', ''))}</p><p>Answers: {escape(statuses)}</p></section>"
+            )
+    return "".join(parts)

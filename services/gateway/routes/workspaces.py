@@ -1,0 +1,226 @@
+"""Workspaces and the notes in them."""
+
+import asyncio
+from typing import Annotated, Literal
+from urllib.parse import unquote_to_bytes
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from nats.aio.msg import Msg
+from pydantic import Field
+
+from services.gateway.access import AdminCaller, AnyCaller, Caller
+from services.gateway.event_stream import EventStream
+from services.gateway.responses import as_json, open_streams
+from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
+from shared.contracts import notes
+from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.notes import (
+    CreateWorkspace,
+    ListNotes,
+    Member,
+    MemberList,
+    Note,
+    NotePage,
+    PutMembers,
+    ReadNote,
+    UpdateWorkspace,
+    Workspace,
+    WorkspaceList,
+    WorkspaceRef,
+)
+from shared.contracts.subject import Empty
+from shared.messaging.bus import Bus
+
+router = APIRouter(route_class=StrictRoute)
+MARKDOWN = "text/markdown"
+
+
+class WorkspaceChange(Body):
+    """What to change; what is absent stays."""
+
+    title: Annotated[NotBlank, Field(max_length=200)] | None = None
+
+
+class NewWorkspace(Body):
+    """A new directory for notes."""
+
+    directory: Annotated[NotBlank, Field(max_length=200)]
+    title: Annotated[NotBlank, Field(max_length=200)] | None = None
+    notes_dir: Annotated[str, Field(max_length=500)] = ""
+
+
+class MemberIn(Body):
+    """One member."""
+
+    account_id: Id
+    access: Literal["read", "write"]
+
+
+class Members(Body):
+    """All members."""
+
+    items: Annotated[list[MemberIn], Field(max_length=1000)]
+
+
+@router.get("/api/workspaces", response_model=WorkspaceList, summary="List workspaces")
+async def list_workspaces(caller: AnyCaller) -> Response:
+    """Those the account may use."""
+    return as_json(await caller.ask(notes.WORKSPACE_LIST, Empty()))
+
+
+@router.post("/api/workspaces", response_model=Workspace, status_code=201, summary="Make a workspace")
+async def create_workspace(body: NewWorkspace, caller: AdminCaller) -> Response:
+    """A new directory below the data directory's `vaults/`. Admins only."""
+    request = CreateWorkspace(directory=body.directory, title=body.title, notes_dir=body.notes_dir)
+    return as_json(await caller.ask(notes.WORKSPACE_CREATE, request), 201)
+
+
+@router.get("/api/workspaces/{workspace_id}", response_model=Workspace, summary="Read a workspace")
+async def get_workspace(workspace_id: UUID, caller: AnyCaller) -> Response:
+    """One workspace."""
+    return as_json(await caller.ask(notes.WORKSPACE_GET, WorkspaceRef(workspace=workspace_id)))
+
+
+@router.patch("/api/workspaces/{workspace_id}", response_model=Workspace, summary="Change a workspace")
+async def change_workspace(workspace_id: UUID, body: WorkspaceChange, caller: AdminCaller) -> Response:
+    """Its title; the directory never changes. Admins only."""
+    return as_json(await caller.ask(notes.WORKSPACE_UPDATE, UpdateWorkspace(workspace=workspace_id, title=body.title)))
+
+
+@router.get("/api/workspaces/{workspace_id}/members", response_model=MemberList, summary="Who may use a workspace")
+async def get_members(workspace_id: UUID, caller: AdminCaller) -> Response:
+    """Admins only."""
+    return as_json(await caller.ask(notes.MEMBERS_GET, WorkspaceRef(workspace=workspace_id)))
+
+
+@router.put("/api/workspaces/{workspace_id}/members", response_model=MemberList, summary="Say who may use a workspace")
+async def put_members(workspace_id: UUID, body: Members, caller: AdminCaller) -> Response:
+    """Replaces the list. Admins only."""
+    items = [Member(account_id=item.account_id, access=item.access) for item in body.items]
+    return as_json(await caller.ask(notes.MEMBERS_PUT, PutMembers(workspace=workspace_id, items=items)))
+
+
+@router.get("/api/workspaces/{workspace_id}/notes", response_model=NotePage, summary="List notes")
+async def list_notes(
+    workspace_id: UUID,
+    caller: AnyCaller,
+    prefix: Annotated[str, Query(max_length=1000)] = "",
+    tag: Annotated[str | None, Query(max_length=200)] = None,
+    cursor: Annotated[str | None, Query(max_length=4000)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """Without their texts, by path."""
+    request = ListNotes(workspace=workspace_id, prefix=prefix, tag=tag, cursor=cursor, limit=limit)
+    return as_json(await caller.ask(notes.NOTE_LIST, request))
+
+
+@router.get(
+    "/api/workspaces/{workspace_id}/notes/{path:path}",
+    response_model=Note,
+    response_model_exclude={"revision"},
+    responses={200: {"content": {MARKDOWN: {}}}, 304: {"description": "If-None-Match names the current version."}},
+    summary="Read a note",
+)
+async def read_note(workspace_id: UUID, request: Request, caller: AnyCaller) -> Response:
+    """Whole, as JSON; or the file itself with `Accept: text/markdown`."""
+    note = await caller.ask(notes.NOTE_READ, ReadNote(workspace=workspace_id, path=note_path(request)))
+    headers = {"ETag": f'"{note.content_hash}"', "Vary": "Accept"}
+    if note.content_hash in [tag.strip().removeprefix("W/").strip('"') for tag in request.headers.get("if-none-match", "").split(",")]:
+        return Response(status_code=304, headers=headers)
+    if _prefers_markdown(request.headers.get("accept", "")):
+        return Response(note.content.encode(), headers=headers, media_type=f"{MARKDOWN}; charset=utf-8")
+    return Response(note.model_dump_json(exclude={"revision"}), headers=headers, media_type="application/json")
+
+
+@router.get("/api/workspaces/{workspace_id}/events", summary="Changes of a workspace's notes")
+async def workspace_events(workspace_id: UUID, request: Request, caller: AnyCaller) -> Response:
+    """`NoteChanged`, whoever made the change."""
+    await caller.ask(notes.WORKSPACE_GET, WorkspaceRef(workspace=workspace_id))
+    changes = Changes(caller, workspace_id)
+    await changes.open(request.app.state.bus)
+
+    async def close(_: bool) -> None:
+        await changes.close()
+
+    return EventStream(changes, open_streams(request), request.app.state.metrics, close)
+
+
+class Changes:
+    """A workspace's changes as frames, from now on. Access is looked at again in every silence."""
+
+    def __init__(self, caller: Caller, workspace: UUID) -> None:
+        self.ended = False
+        self._caller = caller
+        self._workspace = workspace
+        self._ready: list[bytes] = []
+        self._wake = asyncio.Event()
+
+    async def open(self, bus: Bus) -> None:
+        """Begin to listen."""
+        self._subscription = await bus.nats.subscribe(notes.CHANGED.subject(self._workspace), cb=self._heard)
+
+    async def close(self) -> None:
+        """Listen no more."""
+        await self._subscription.unsubscribe()
+
+    async def _heard(self, message: Msg) -> None:
+        change = notes.NoteChanged.model_validate_json(message.data)
+        event: dict[str, object] = {
+            "type": "NoteChanged",
+            "path": change.path,
+            "content_hash": change.content_hash,
+            "kind": change.kind,
+        }
+        if change.from_path is not None:
+            event["from"] = change.from_path
+        self._ready.append(b"id: %d\nevent: NoteChanged\ndata: %b\n\n" % (change.revision, orjson.dumps(event)))
+        self._wake.set()
+
+    async def frames(self, seconds: float) -> bytes:
+        """What has changed since the last call."""
+        if not self._ready:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                return b""
+        ready, self._ready = self._ready, []
+        return b"".join(ready)
+
+    async def check(self) -> None:
+        """End the stream when the account may no longer see the workspace."""
+        try:
+            await self._caller.ask(notes.WORKSPACE_GET, WorkspaceRef(workspace=self._workspace))
+        except ServiceError as error:
+            self.ended = error.code is ErrorCode.WORKSPACE_NOT_FOUND
+
+    def wake(self) -> None:
+        """Have `frames` return."""
+        self._wake.set()
+
+
+def note_path(request: Request) -> str:
+    """The note's path, decoded once per segment from the address as it was sent: a `%2F` cannot become a separator.
+
+    Raises:
+        ServiceError: `path_invalid`.
+    """
+    raw = request.scope["raw_path"].split(b"?", 1)[0].split(b"/notes/", 1)[1]
+    try:
+        segments = [unquote_to_bytes(segment).decode("utf-8") for segment in raw.split(b"/")]
+    except UnicodeDecodeError:
+        raise _bad_path("is not UTF-8") from None
+    if any("/" in segment or "\x00" in segment for segment in segments):
+        raise _bad_path("has a separator or NUL inside a segment")
+    return "/".join(segments)
+
+
+def _bad_path(why: str) -> ServiceError:
+    return ServiceError(ErrorCode.PATH_INVALID, f"The note's path {why}.")
+
+
+def _prefers_markdown(accept: str) -> bool:
+    return any(part.split(";")[0].strip().lower() == MARKDOWN for part in accept.split(","))
