@@ -33,7 +33,7 @@ def until() -> Callable[..., Awaitable[None]]:
 
     async def wait(condition: Callable[[], object], seconds: float = 10) -> None:
         async with asyncio.timeout(seconds):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - other processes can only be polled
                 await asyncio.sleep(0.01)
 
     return wait

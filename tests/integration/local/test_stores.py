@@ -1,6 +1,5 @@
 import os
 import signal
-import time
 from collections.abc import Awaitable, Callable
 
 import asyncpg
@@ -78,10 +77,8 @@ async def test_postgres_comes_back_with_its_rows_whatever_is_killed(
     # Everything, and its process id is another program's by now.
     await supervisor.stop(grace_seconds=10)
     (postgres.data / "postmaster.pid").write_text(f"{os.getpid()}\n{postgres.data}\n1\n1\n\n127.0.0.1\n1 1\nready\n")
-    started = time.monotonic()
     supervisor.start(await postgres.program())
     await supervisor.ready(["postgres"], 15)
-    print(f"second start of PostgreSQL: {time.monotonic() - started:.2f} s")
     assert await rows(postgres.url) == [1, 2]
     await supervisor.stop(grace_seconds=10)
     assert not list(processes.working_in(postgres.data))

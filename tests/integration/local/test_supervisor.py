@@ -38,7 +38,10 @@ async def test_a_program_that_dies_is_started_again(home: Home, supervisor: Supe
 
 
 async def test_stopping_asks_first_and_removes_the_process_id(home: Home, supervisor: Supervisor, reports: list[str], until: Until) -> None:
-    code = "import signal, sys, time; signal.signal(15, lambda *a: (print('bye', flush=True), sys.exit())); print('up', flush=True); time.sleep(60)"
+    code = (
+        "import signal, sys, time; signal.signal(15, lambda *a: (print('bye', flush=True), sys.exit()));"
+        "print('up', flush=True); time.sleep(60)"
+    )
     supervisor.start(python("polite", code))
     await until(lambda: home.log_tail("polite", 1) == ["up"])
     await supervisor.stop(grace_seconds=5)
@@ -96,7 +99,7 @@ async def main():
     await asyncio.sleep(60)
 asyncio.run(main())
 """
-    process = subprocess.Popen([sys.executable, "-c", code])
+    process = subprocess.Popen([sys.executable, "-c", code])  # noqa: ASYNC220 - a supervisor of its own
     try:
         await until(lambda: list(processes.working_in(program)))
     finally:

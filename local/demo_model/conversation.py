@@ -1,0 +1,163 @@
+"""What the demo model reads out of a chat completion request: the question, its topic, and the sources found so far."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from local.demo_model.language import Words, content_words, points_back
+
+SEARCH_TOOL = "rag_search"
+_EARLIER_WORDS = 6
+
+
+class Function(BaseModel):
+    """A function the caller offers, or one the model called."""
+
+    model_config = ConfigDict(extra="ignore")
+    name: str = ""
+    arguments: str | dict[str, Any] | None = None
+
+
+class Tool(BaseModel):
+    """A tool the caller offers."""
+
+    model_config = ConfigDict(extra="ignore")
+    function: Function = Function()
+
+
+class ToolCall(BaseModel):
+    """A call that the model made earlier."""
+
+    model_config = ConfigDict(extra="ignore")
+    function: Function = Function()
+
+
+class ChatMessage(BaseModel):
+    """A message of the conversation, as the OpenAI API has it."""
+
+    model_config = ConfigDict(extra="ignore")
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    tool_calls: list[ToolCall] | None = None
+
+    @property
+    def text(self) -> str:
+        """The content, its parts joined."""
+        if isinstance(self.content, list):
+            return "".join(part["text"] for part in self.content if isinstance(part.get("text"), str))
+        return self.content or ""
+
+
+class StreamOptions(BaseModel):
+    """What a stream shall hold besides."""
+
+    model_config = ConfigDict(extra="ignore")
+    include_usage: bool = False
+
+
+class ChatRequest(BaseModel):
+    """The part of a chat completion request that the demo model heeds."""
+
+    model_config = ConfigDict(extra="ignore")
+    model: str
+    messages: list[ChatMessage] = Field(min_length=1)
+    tools: list[Tool] | None = None
+    tool_choice: Any = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A numbered passage of the user's notes; the number is the caller's."""
+
+    number: int
+    file_path: str
+    heading_path: tuple[str, ...]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to answer, and from what.
+
+    `words` are its own, `earlier` those of the question before where this one points back to it. `searches` are the queries made for
+    this reply; `failed` says that one of them did not work.
+    """
+
+    text: str
+    words: Words
+    earlier: Words
+    can_search: bool
+    searches: tuple[str, ...]
+    sources: tuple[Source, ...]
+    failed: bool
+
+
+def read(request: ChatRequest) -> Question:
+    """The last user message and all that came after it."""
+    users = [at for at, message in enumerate(request.messages) if message.role == "user"]
+    asked = users[-1] if users else len(request.messages) - 1
+    text = request.messages[asked].text
+    before = [request.messages[at].text for at in users[:-1]]
+    since = request.messages[asked + 1 :]
+    words = content_words(text)
+    results = [_object(message.text) for message in since if message.role == "tool"]
+    offered = any(tool.function.name == SEARCH_TOOL for tool in request.tools or [])
+    return Question(
+        text=text,
+        words=words,
+        earlier=_earlier(text, words, before),
+        can_search=offered and request.tool_choice != "none",
+        searches=tuple(_queries(since)),
+        sources=tuple(_sources(results)),
+        failed=any("sources" not in result for result in results),
+    )
+
+
+def _earlier(text: str, words: Words, before: Sequence[str]) -> Words:
+    if words.spoken and not points_back(text):
+        return Words((), frozenset())
+    found = (content_words(earlier) for earlier in reversed(before))
+    topic = next((found_words for found_words in found if found_words.spoken), Words((), frozenset()))
+    spoken = tuple(word for word in topic.spoken if word not in words.spoken)[:_EARLIER_WORDS]
+    return Words(spoken, topic.terms - words.terms)
+
+
+def _queries(messages: Sequence[ChatMessage]) -> list[str]:
+    calls = [call.function for message in messages for call in message.tool_calls or []]
+    return [str(_object(call.arguments).get("query", "")) for call in calls if call.name == SEARCH_TOOL]
+
+
+def _sources(results: Sequence[dict[str, Any]]) -> list[Source]:
+    found: dict[int, Source] = {}
+    for result in results:
+        listed = result.get("sources")
+        for entry in listed if isinstance(listed, list) else []:
+            if (source := _source(entry)) is not None:
+                found.setdefault(source.number, source)
+    return list(found.values())
+
+
+def _source(entry: Any) -> Source | None:
+    """A source with a text; one that is only referred to again has none, one of an earlier reply no number."""
+    if not isinstance(entry, dict):
+        return None
+    number, content, headings = entry.get("number"), entry.get("content"), entry.get("heading_path")
+    if not isinstance(number, int) or isinstance(number, bool) or not isinstance(content, str):
+        return None
+    path = tuple(str(heading) for heading in headings) if isinstance(headings, list) else ()
+    return Source(number, str(entry.get("file_path", "")), path, content)
+
+
+def _object(value: str | dict[str, Any] | None) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    try:
+        parsed = json.loads(value or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
