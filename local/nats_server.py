@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import nats
 import nats.errors
+from nats.aio.client import Client
 
 from local.errors import StartError
 from local.home import Home, write_private
@@ -49,8 +49,10 @@ class NatsServer:
                 # The client would wait and try again for seconds where nobody listens yet.
                 _, writer = await asyncio.open_connection("127.0.0.1", self.port)
                 writer.close()
-                client = await nats.connect(self.url, allow_reconnect=False, error_cb=_unready)
+                await writer.wait_closed()
+                client = Client()
                 try:
+                    await client.connect(self.url, allow_reconnect=False, error_cb=_unready)
                     await client.jetstream(timeout=1).account_info()
                 finally:
                     await client.close()

@@ -40,6 +40,7 @@ class LocalSettings(BaseSettings):
     nats_url: SecretStr | None = Field(None, alias="NATS_URL")
     database_url: SecretStr | None = Field(None, alias="DATABASE_URL")
     qdrant_url: SecretStr | None = Field(None, alias="QDRANT_URL")
+    qdrant_api_key: SecretStr | None = Field(None, alias="QDRANT_API_KEY")
 
     model_base_url: str | None = Field(None, alias="MODEL_BASE_URL")
     model_api_key: SecretStr | None = Field(None, alias="MODEL_API_KEY")

@@ -63,11 +63,11 @@ async def compose(settings: LocalSettings, home: Home, vaults: tuple[Path, ...],
 
     if settings.embedding_base_url is None:
         port = free_port(_port_of(earlier.get("embedder")))
-        models.append(_http_program("embedder", "local.embedder", port, {"MARGINALIA_HOME": str(home.path)}))
+        models.append(http_program("embedder", "local.embedder", port, "--cache", str(home.path / "embedder")))
         endpoints["embedder"] = f"http://{_LOOPBACK}:{port}/v1"
     if settings.model_base_url is None:
         port = free_port(_port_of(earlier.get("model")))
-        models.append(_http_program("model", "local.demo_model", port, {}))
+        models.append(http_program("model", "local.demo_model", port))
         endpoints["model"] = f"http://{_LOOPBACK}:{port}/v1"
 
     services = _services(settings, vaults, admin_password, endpoints)
@@ -127,7 +127,7 @@ def _services(settings: LocalSettings, vaults: tuple[Path, ...], admin_password:
     database = {"DATABASE_URL": endpoints["postgres"]}
     own: dict[str, dict[str, str]] = {
         "notes": {},
-        "retrieval": _embedding(settings, endpoints) | _present({"QDRANT_URL": _revealed(settings.qdrant_url)}),
+        "retrieval": _embedding(settings, endpoints) | _qdrant(settings),
         "contexts": {},
         "agent": _model(settings, endpoints),
         "gateway": {"MARGINALIA_ADMIN_PASSWORD": admin_password},
@@ -151,6 +151,10 @@ def _model(settings: LocalSettings, endpoints: Mapping[str, str]) -> dict[str, s
     )
 
 
+def _qdrant(settings: LocalSettings) -> dict[str, str]:
+    return _present({"QDRANT_URL": _revealed(settings.qdrant_url), "QDRANT_API_KEY": _revealed(settings.qdrant_api_key)})
+
+
 def _embedding(settings: LocalSettings, endpoints: Mapping[str, str]) -> dict[str, str]:
     bundled = settings.embedding_base_url is None
     return _present(
@@ -162,12 +166,14 @@ def _embedding(settings: LocalSettings, endpoints: Mapping[str, str]) -> dict[st
     )
 
 
-def _http_program(name: str, module: str, port: int, environment: Mapping[str, str]) -> Program:
+def http_program(name: str, module: str, port: int, *options: str) -> Program:
+    """A server of ours that is told its port, on 127.0.0.1, and answers `/healthz`."""
+
     async def is_ready() -> bool:
         ready, _ = await asyncio.to_thread(answers_ok, f"http://{_LOOPBACK}:{port}/healthz", 1.0)
         return ready
 
-    return Program(name, (sys.executable, "-m", module, "--port", str(port)), environment, is_ready=is_ready)
+    return Program(name, (sys.executable, "-m", module, "--port", str(port), *options), is_ready=is_ready)
 
 
 def _gateway_url(host: str, port: int) -> str:

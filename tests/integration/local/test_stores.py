@@ -127,8 +127,10 @@ async def test_nats_asks_for_its_password_and_keeps_streams_over_a_kill(
     assert len((await client.jetstream().get_msg("KEPT", 1)).data or b"") == 8_000_000
     await client.close()
 
+    stranger = nats.NATS()
     with pytest.raises(nats.errors.Error):
-        await nats.connect(f"nats://127.0.0.1:{nats_server.port}", allow_reconnect=False, error_cb=ignore)
+        await stranger.connect(f"nats://127.0.0.1:{nats_server.port}", allow_reconnect=False, error_cb=ignore)
+    await stranger.close()
 
 
 async def ignore(_error: Exception) -> None:

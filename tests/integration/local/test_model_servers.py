@@ -1,0 +1,146 @@
+import base64
+import json
+import re
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from local.embedder.encoder import Encoder, InputType
+from local.embedder.native_engine import built_engine, improve
+from local.embedder.server import MODEL
+from local.ports import free_port
+from local.stack import http_program
+from local.supervisor import Supervisor
+
+
+@asynccontextmanager
+async def serving(supervisor: Supervisor, name: str, module: str) -> AsyncIterator[httpx.AsyncClient]:
+    port = free_port()
+    supervisor.start(http_program(name, module, port))
+    await supervisor.ready([name], 20)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/v1", timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+async def embedder(supervisor: Supervisor) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(supervisor, "embedder", "local.embedder") as client:
+        yield client
+
+
+@pytest.fixture
+async def model(supervisor: Supervisor) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(supervisor, "model", "local.demo_model") as client:
+        yield client
+
+
+def nearness(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+async def test_a_question_is_nearest_to_its_answer_in_either_language(embedder: httpx.AsyncClient) -> None:
+    passages = ["Feed a sourdough starter once a day.", "泡绿茶用八十度的水。", "A bicycle chain needs oil."]
+    made = (await embedder.post("/embeddings", json={"model": MODEL, "input": passages})).json()
+    vectors = [entry["embedding"] for entry in made["data"]]
+    assert [entry["index"] for entry in made["data"]] == [0, 1, 2]
+    assert made["usage"]["total_tokens"] > 20
+    for question, nearest in (("How hot is the water for green tea?", 1), ("面包酵种多久喂一次", 0)):
+        asked = (await embedder.post("/embeddings", json={"model": MODEL, "input": question, "input_type": "query"})).json()
+        scores = [nearness(asked["data"][0]["embedding"], vector) for vector in vectors]
+        assert scores.index(max(scores)) == nearest
+
+
+async def test_base64_and_numbers_say_the_same(embedder: httpx.AsyncClient) -> None:
+    body = {"model": MODEL, "input": "tea\0with NUL"}
+    numbers = (await embedder.post("/embeddings", json=body)).json()["data"][0]["embedding"]
+    text = (await embedder.post("/embeddings", json={**body, "encoding_format": "base64"})).json()["data"][0]["embedding"]
+    assert struct.unpack("<384f", base64.b64decode(text)) == pytest.approx(numbers, abs=1e-6)
+    assert nearness(numbers, numbers) == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"input": []}, 400),
+        ({"input": ["a", 1]}, 400),
+        ({"input": ""}, 400),
+        ({"input": "x" * 20_001}, 400),
+        ({"input": "x", "dimensions": 1536}, 400),
+        ({"input": "x", "model": "another"}, 404),
+    ],
+)
+async def test_what_cannot_be_embedded_is_refused_in_openai_form(embedder: httpx.AsyncClient, body: object, status: int) -> None:
+    answer = await embedder.post("/embeddings", json=body)
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+
+
+async def test_a_client_that_leaves_stops_its_batch(embedder: httpx.AsyncClient) -> None:
+    long = "A starter is flour and water in which wild yeast lives. " * 40
+    with pytest.raises(httpx.ReadTimeout):
+        await embedder.post("/embeddings", json={"model": MODEL, "input": [long] * 500}, timeout=0.5)
+    # One passage of the abandoned batch may still be in the engine; the other 499 would take minutes.
+    answer = await embedder.post("/embeddings", json={"model": MODEL, "input": "short"}, timeout=10)
+    assert answer.status_code == 200
+
+
+async def test_an_engine_built_here_is_used_only_where_it_agrees(tmp_path: Path) -> None:
+    encoder = Encoder()
+    before = await encoder.encode("绿茶 green tea", InputType.PASSAGE)
+    await improve(encoder, tmp_path / "cache")
+    after = await encoder.encode("绿茶 green tea", InputType.PASSAGE)
+    assert float(before.vector @ after.vector) > 0.9999
+    assert [path.suffix for path in (tmp_path / "cache").glob("*")] in ([], [".so"])
+    if (engine := built_engine(tmp_path / "cache")) is not None:
+        again = await Encoder(engine).encode("绿茶 green tea", InputType.PASSAGE)
+        assert float(before.vector @ again.vector) > 0.9999
+
+
+async def test_the_demo_model_streams_a_search_and_then_an_answer(model: httpx.AsyncClient) -> None:
+    tool = {"type": "function", "function": {"name": "rag_search", "parameters": {"type": "object"}}}
+    messages: list[dict[str, object]] = [{"role": "user", "content": "How often is a starter fed?"}]
+    body = {"model": "marginalia-demo", "messages": messages, "tools": [tool], "stream": True, "stream_options": {"include_usage": True}}
+    chunks = await streamed(model, body)
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    assert "starter fed" in "".join(delta.get("reasoning_content") or "" for delta in deltas)
+    calls = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
+    arguments = "".join(call["function"].get("arguments", "") for call in calls)
+    assert (calls[0]["function"]["name"], json.loads(arguments)) == ("rag_search", {"query": "starter fed"})
+    assert chunks[-2]["choices"][0]["finish_reason"] == "tool_calls"
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["total_tokens"] > 0
+
+    call = {"id": calls[0]["id"], "type": "function", "function": {"name": "rag_search", "arguments": arguments}}
+    source = {"number": 1, "file_path": "Bread.md", "heading_path": ["Starter"], "content": "A starter is fed once a week."}
+    messages += [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": calls[0]["id"], "content": json.dumps({"sources": [source]})},
+    ]
+    chunks = await streamed(model, body)
+    text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
+    assert text.endswith("A starter is fed once a week. [1]")
+    assert len(chunks) > 6
+    whole = (await model.post("/chat/completions", json={**body, "stream": False, "stream_options": None})).json()
+    assert whole["choices"][0]["message"]["content"] == text
+
+
+async def test_the_demo_model_refuses_in_openai_form(model: httpx.AsyncClient) -> None:
+    for body, status in (({"model": "marginalia-demo", "messages": []}, 400), ({"model": "x", "messages": [{"role": "user"}]}, 404)):
+        answer = await model.post("/chat/completions", json=body)
+        assert answer.status_code == status
+        assert answer.json()["error"]["message"]
+    broken = await model.post("/chat/completions", content=b"{")
+    assert broken.status_code == 400
+    assert [entry["id"] for entry in (await model.get("/models")).json()["data"]] == ["marginalia-demo"]
+
+
+async def streamed(client: httpx.AsyncClient, body: dict[str, object]) -> list[dict[str, object]]:
+    answer = await client.post("/chat/completions", json=body)
+    frames = re.findall(r"data: (.*)\n\n", answer.text)
+    assert frames[-1] == "[DONE]"
+    return [json.loads(frame) for frame in frames[:-1]]
