@@ -50,10 +50,11 @@ class StrictRoute(APIRoute):
         takes_body = self.body_field is not None
 
         async def handler(request: Request) -> Response:
-            _check_query(request.query_params)
+            strict = _StrictRequest(request.scope, request.receive)
+            _check_query(strict.query_params)
             if takes_body:
-                await _check_body(request)
-            return await handle(_StrictRequest(request.scope, request.receive))
+                await _check_body(strict)
+            return await handle(strict)
 
         return handler
 
@@ -73,6 +74,5 @@ async def _check_body(request: Request) -> None:
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
     if media_type.strip().lower() != JSON or charset not in ("", "utf-8", "utf8"):
         raise ServiceError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"The body must be {JSON} in UTF-8.")
-    # Read through the original request, so that the handler's own copy finds it there.
     if not await request.body():
         raise strict_json.malformed("The body is empty.")

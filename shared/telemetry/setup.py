@@ -37,7 +37,8 @@ class _BoundedFile(io.TextIOBase):
         return self._file.write(text)
 
     def flush(self) -> None:
-        self._file.flush()
+        if not self._file.closed:
+            self._file.flush()
 
     def close(self) -> None:
         self._file.close()

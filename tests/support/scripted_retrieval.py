@@ -1,0 +1,87 @@
+"""Stands in for retrieval and notes on a real NATS server, so that a test decides what a search finds and when it answers."""
+
+from collections.abc import AsyncIterator
+from uuid import UUID, uuid4
+
+import pytest
+
+from shared.contracts import notes, retrieval
+from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.notes import Workspace, WorkspaceList, WorkspaceRef
+from shared.contracts.retrieval import Hit, SearchReply, SearchRequest
+from shared.contracts.subject import Empty
+from shared.messaging.bus import Bus, Route
+from shared.messaging.scope import Scope
+from tests.support.scripted_provider import Gate
+
+WORKSPACE = UUID("11111111-1111-4111-8111-111111111111")
+
+
+def hit(block: str, text: str, path: str = "note.md", heading: tuple[str, ...] = ("Heading",)) -> Hit:
+    return Hit(
+        citation_id=f"cit_{block}",
+        block_id=block,
+        workspace=WORKSPACE,
+        file_path=path,
+        title=path.removesuffix(".md"),
+        heading_path=list(heading),
+        start=0,
+        end=len(text),
+        content_hash="0" * 64,
+        text=text,
+        score=1.0,
+    )
+
+
+class ScriptedRetrieval:
+    """`hits` maps words to what they find; `gate` holds every search; `failing` makes them fail."""
+
+    def __init__(self) -> None:
+        self.hits: dict[str, list[Hit]] = {}
+        self.asked: list[SearchRequest] = []
+        self.scopes: list[str] = []
+        self.interrupted = 0
+        self.gate: Gate | None = None
+        self.failing = False
+
+    async def search(self, request: SearchRequest, scope: Scope) -> SearchReply:
+        self.asked.append(request)
+        self.scopes.append(scope.id)
+        if self.gate is not None:
+            try:
+                await self.gate.wait()
+            except BaseException:
+                self.interrupted += 1
+                raise
+        if self.failing:
+            raise ServiceError(ErrorCode.RETRIEVAL_UNAVAILABLE, "Nothing can be searched just now.")
+        return SearchReply(hits=self.hits.get(request.query, [])[: request.limit])
+
+    async def workspace(self, request: WorkspaceRef, _: Scope) -> Workspace:
+        if request.workspace != WORKSPACE:
+            raise ServiceError(ErrorCode.WORKSPACE_NOT_FOUND, "There is no such workspace.")
+        return Workspace(id=WORKSPACE, title="Vault", directory="vault", notes_dir="", notes=1)
+
+    async def workspaces(self, _: Empty, scope: Scope) -> WorkspaceList:
+        return WorkspaceList(items=[await self.workspace(WorkspaceRef(workspace=WORKSPACE), scope)])
+
+
+@pytest.fixture
+async def scripted_retrieval(nats_url: str) -> AsyncIterator[ScriptedRetrieval]:
+    """Answers `retrieval.search` and `notes.workspace.*`."""
+    scripted = ScriptedRetrieval()
+    bus = Bus(f"scripted-{uuid4().hex[:8]}", nats_url)
+    await bus.connect()
+    await bus.serve(
+        [
+            Route(retrieval.SEARCH, scripted.search),
+            Route(notes.WORKSPACE_GET, scripted.workspace),
+            Route(notes.WORKSPACE_LIST, scripted.workspaces),
+        ]
+    )
+    try:
+        yield scripted
+    finally:
+        if scripted.gate is not None:
+            scripted.gate.open()
+        await bus.stop()
