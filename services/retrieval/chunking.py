@@ -1,12 +1,12 @@
 """From a note to chunks, by the structure of its Markdown.
 
 A chunk is an exact slice of the note's content, so that a citation can point at it. It never crosses a heading, holds whole blocks
-(paragraphs, lists, code, tables) up to about `TARGET` characters, and cuts a block only where it alone is longer than `MAXIMUM`: lists between their
-items, everything else between lines, a line that is too long itself at a space or a full stop. Headings are not repeated in the text
-(each chunk has its heading path), except where nothing stands below one. Front matter is no text.
+(paragraphs, lists, code, tables) up to about `TARGET` characters, and cuts a block only where it alone is longer than `MAXIMUM`: lists
+between their items, everything else between lines, a line that is too long itself at a space or a full stop. Headings are not repeated
+in the text (each chunk has its heading path), except where nothing stands below one. Front matter is no text.
 
-All of it takes time linear in the note's length and bounded memory: only blocks are parsed, never inline markup (hostile notes make that
-quadratic), and a long note piece by piece.
+All of it takes time linear in the note's length and bounded memory: only blocks are parsed, never inline markup (hostile notes make
+that quadratic), and a long note piece by piece.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
 """From text to words, and from words to sparse vectors.
 
 Words are language-aware without knowing the language: Latin words become English stems, runs of Chinese, Japanese and Korean
-characters their single characters and pairs, identifiers (`NX-7731-b`, `foo.bar_baz`, `ConvertFromJson`) themselves and their parts. Full-width
-forms are folded (NFKC), case too. A word is known by a 32-bit hash. A document's weights are BM25's, without the inverse document
-frequency, which the index applies when it searches.
+characters their single characters and pairs, identifiers (`NX-7731-b`, `foo.bar_baz`, `ConvertFromJson`) themselves and their parts.
+Full-width forms are folded (NFKC), case too. A word is known by a 32-bit hash. A document's weights are BM25's, without the inverse
+document frequency, which the index applies when it searches.
 """
 
 import re
@@ -33,8 +33,8 @@ WORD_LENGTH_MAX = 64
 RUN_LENGTH_MAX = 4096
 
 _STOP_WORDS = frozenset(
-    ("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of", "on", "or", "such")
-    + ("that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with")
+    {"a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of", "on", "or", "such"}
+    | {"that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with"}
 )
 
 # Radicals, iteration marks, kana, ideographs with their extensions, Hangul.

@@ -1,0 +1,43 @@
+"""Which notes are known to differ from what can be found, and since when."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(slots=True)
+class _Due:
+    since: float
+    revision: int
+
+
+class Backlog:
+    """Paths per workspace, each counted once however often it changes."""
+
+    def __init__(self) -> None:
+        self._due: dict[UUID, dict[str, _Due]] = {}
+
+    def add(self, workspace: UUID, path: str, revision: int = 0) -> None:
+        """The note changed, or is not as it was indexed. `revision` 0: unknown."""
+        paths = self._due.setdefault(workspace, {})
+        if (due := paths.get(path)) is None:
+            paths[path] = _Due(time.monotonic(), revision)
+        else:
+            due.revision = max(due.revision, revision)
+
+    def done(self, workspace: UUID, path: str, revision: int | None) -> None:
+        """The note was stored as of `revision` (None: as of now). A later change stays due."""
+        paths = self._due.get(workspace, {})
+        due = paths.get(path)
+        if due is not None and (revision is None or due.revision <= revision):
+            del paths[path]
+
+    def paths(self, workspaces: Iterable[UUID]) -> list[tuple[UUID, str]]:
+        """The notes that are due in these workspaces."""
+        return [(workspace, path) for workspace in workspaces for path in self._due.get(workspace, ())]
+
+    def oldest_seconds(self, workspaces: Iterable[UUID]) -> float:
+        """How long the one that waits longest has waited."""
+        since = [due.since for workspace in workspaces for due in self._due.get(workspace, {}).values()]
+        return time.monotonic() - min(since) if since else 0.0

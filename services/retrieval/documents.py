@@ -1,0 +1,230 @@
+"""The tables of documents and chunks: what is to be found, whatever the index has seen of it.
+
+A chunk that is new or changed is marked as not in the index, one that has gone is remembered as a removal, in the same transaction. The
+index writer works both off, so that tables and index agree again after any crash.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from uuid import UUID, uuid5
+
+from services.retrieval.passages import CutNote, Passage
+from shared.contracts.index import SparseVector
+from shared.database.pool import Connection, Pool, connection, transaction
+
+NAMESPACE = UUID("5b1e3f0e-7d0a-4a53-9d2c-6f7f7f3c2b11")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A note as the tables have it."""
+
+    id: UUID
+    path: str
+    content_hash: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A note that was asked for and not found.
+
+    `revision` is of the fact that said so; or `content_hash` is the one that was seen when the note was missed.
+    """
+
+    workspace: UUID
+    path: str
+    revision: int | None = None
+    content_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A note's move, so that its document keeps its id."""
+
+    workspace: UUID
+    from_path: str
+    path: str
+    revision: int
+
+
+type Change = CutNote | Gone | Moved
+
+
+async def known(pool: Pool, workspace: UUID, paths: Sequence[str] | None = None) -> dict[str, Known]:
+    """The workspace's documents by path; those of `paths`, or all."""
+    async with connection(pool) as db:
+        rows = await db.fetch(
+            "SELECT id, path, content_hash, revision FROM documents WHERE workspace = $1 AND ($2::text[] IS NULL OR path = ANY($2))",
+            workspace, paths,
+        )  # fmt: skip
+    return {row["path"]: Known(row["id"], row["path"], row["content_hash"], row["revision"]) for row in rows}
+
+
+async def document_id(pool: Pool, workspace: UUID, path: str, moved_from: str | None = None) -> UUID:
+    """The id that the note's document has, or will have.
+
+    It is made of workspace and path, so that tables which are made anew give the same ids; a move takes it along, and a new
+    note at the old path then gets the next one.
+    """
+    async with connection(pool) as db:
+        paths = [path, moved_from] if moved_from else [path]
+        rows = await db.fetch("SELECT path, id FROM documents WHERE workspace = $1 AND path = ANY($2)", workspace, paths)
+        present = {row["path"]: row["id"] for row in rows}
+        for candidate in paths:
+            if candidate in present:
+                return UUID(str(present[candidate]))
+        for attempt in range(1000):
+            made = uuid5(NAMESPACE, f"{workspace}\0{path}\0{attempt}" if attempt else f"{workspace}\0{path}")
+            if not await db.fetchval("SELECT EXISTS (SELECT FROM documents WHERE id = $1)", made):
+                return made
+    raise RuntimeError("a thousand notes were moved away from one path")
+
+
+async def commit(pool: Pool, changes: Iterable[tuple[Change, UUID | None]]) -> set[UUID]:
+    """Store changes of notes in order, one transaction; each `CutNote` with its document's id. Returns the workspaces that differ now.
+
+    A state older than the stored one is passed over: revisions decide.
+    """
+    listed = list(changes)
+    differing: dict[UUID, int] = {}
+    async with transaction(pool) as db:
+        for workspace in sorted({change.workspace for change, _ in listed}):
+            # One writer per workspace; who verifies evidence takes the shared side.
+            await db.execute("SELECT pg_advisory_xact_lock(hashtextextended('publish ' || $1::text, 0))", str(workspace))
+        for change, document in listed:
+            if await _apply(db, change, document):
+                revision = change.revision or 0
+                differing[change.workspace] = max(revision, differing.get(change.workspace, 0))
+        for workspace, revision in differing.items():
+            await db.execute(
+                "INSERT INTO publications AS p (workspace, generation, catalog_revision, vector_generation) VALUES ($1, 1, $2, 1) "
+                "ON CONFLICT (workspace) DO UPDATE SET generation = p.generation + 1, published_at = now(), "
+                "vector_generation = p.vector_generation + 1, catalog_revision = greatest(p.catalog_revision, excluded.catalog_revision)",
+                workspace, revision,
+            )  # fmt: skip
+    return set(differing)
+
+
+async def _apply(db: Connection, change: Change, document: UUID | None) -> bool:
+    if isinstance(change, Moved):
+        return await _move(db, change)
+    if isinstance(change, Gone):
+        return await _remove(db, change)
+    assert document is not None
+    return await _store(db, change, document)
+
+
+async def _move(db: Connection, change: Moved) -> bool:
+    done = await db.execute(
+        "UPDATE documents d SET path = $3, revision = $4 WHERE workspace = $1 AND path = $2 AND revision < $4 "
+        "AND NOT EXISTS (SELECT FROM documents o WHERE o.workspace = $1 AND o.path = $3)",
+        change.workspace, change.from_path, change.path, change.revision,
+    )  # fmt: skip
+    return done != "UPDATE 0"
+
+
+async def _remove(db: Connection, change: Gone) -> bool:
+    document = await db.fetchval(
+        "SELECT id FROM documents WHERE workspace = $1 AND path = $2 AND ($3::bigint IS NULL OR revision <= $3) "
+        "AND ($4::text IS NULL OR content_hash = $4) FOR UPDATE",
+        change.workspace, change.path, change.revision, change.content_hash,
+    )  # fmt: skip
+    if document is None:
+        return False
+    await _remove_chunks(db, [row["id"] for row in await db.fetch("SELECT id FROM chunks WHERE document = $1", document)])
+    await db.execute("DELETE FROM documents WHERE id = $1", document)
+    return True
+
+
+async def _store(db: Connection, note: CutNote, document: UUID) -> bool:
+    row = await db.fetchrow(
+        "SELECT id, revision, content_hash, title, tags, excluded FROM documents WHERE workspace = $1 AND path = $2 FOR UPDATE",
+        note.workspace, note.path,
+    )  # fmt: skip
+    if row is not None and (row["revision"] > note.revision or row["id"] != document):
+        return False
+    stored = (note.content_hash, note.title, note.tags, note.excluded)
+    same = row is not None and (row["content_hash"], row["title"], row["tags"], row["excluded"]) == stored
+    await db.execute(
+        "INSERT INTO documents (id, workspace, path, title, tags, content_hash, revision, excluded, modified_at) "
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET title = $4, tags = $5, content_hash = $6, "
+        "revision = $7, excluded = $8, modified_at = $9",
+        document, note.workspace, note.path, note.title, note.tags, note.content_hash, note.revision, note.excluded, note.modified_at,
+    )  # fmt: skip
+    return await _store_chunks(db, note, document) or not same
+
+
+async def _store_chunks(db: Connection, note: CutNote, document: UUID) -> bool:
+    rows = await db.fetch("SELECT id, ordinal, start_at, end_at, point_hash FROM chunks WHERE document = $1", document)
+    before = {row["id"]: row for row in rows}
+    now = {passage.chunk.block_id: passage for passage in note.passages}
+    gone = [one for one in before if one not in now]
+    added = [passage for one, passage in now.items() if one not in before]
+    kept = [(before[one], passage) for one, passage in now.items() if one in before]
+    rewritten = [passage for row, passage in kept if row["point_hash"] != passage.point_hash]
+    shifted = [passage.chunk for row, passage in kept if (row["ordinal"], row["start_at"], row["end_at"]) != _place(passage)]
+    await _remove_chunks(db, gone)
+    if added:
+        await db.execute("DELETE FROM removals WHERE chunk = ANY($1)", [passage.chunk.block_id for passage in added])
+        await db.executemany(
+            "INSERT INTO chunks (id, document, workspace, ordinal, heading_path, start_at, end_at, text, sha256, passage_sha, tokens, "
+            "weights, point_hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+            [_row(passage, note.workspace, document) for passage in added],
+        )
+    if rewritten:
+        await db.executemany(
+            "UPDATE chunks SET tokens = $2, weights = $3, point_hash = $4, in_index = false WHERE id = $1",
+            [(one.chunk.block_id, signed(one.words.indices), one.words.values, one.point_hash) for one in rewritten],
+        )
+    if shifted:
+        await db.executemany(
+            "UPDATE chunks SET ordinal = $2, start_at = $3, end_at = $4 WHERE id = $1",
+            [(chunk.block_id, chunk.ordinal, chunk.start, chunk.end) for chunk in shifted],
+        )
+    return bool(gone or added or rewritten or shifted)
+
+
+async def _remove_chunks(db: Connection, ids: Sequence[UUID]) -> None:
+    if ids:
+        await db.execute("INSERT INTO removals SELECT unnest($1::uuid[]) ON CONFLICT DO NOTHING", ids)
+        await db.execute("DELETE FROM chunks WHERE id = ANY($1)", ids)
+
+
+def _place(passage: Passage) -> tuple[int, int, int]:
+    return passage.chunk.ordinal, passage.chunk.start, passage.chunk.end
+
+
+def _row(passage: Passage, workspace: UUID, document: UUID) -> tuple[object, ...]:
+    chunk = passage.chunk
+    return (
+        *(chunk.block_id, document, workspace, chunk.ordinal, list(chunk.heading_path), chunk.start, chunk.end, chunk.text),
+        *(passage.sha256, passage.passage_sha, signed(passage.words.indices), passage.words.values, passage.point_hash),
+    )
+
+
+def signed(indices: Sequence[int]) -> list[int]:
+    """Word ids as PostgreSQL's signed integers."""
+    return [index - 2**32 if index >= 2**31 else index for index in indices]
+
+
+def sparse(tokens: Sequence[int], weights: Sequence[float]) -> SparseVector:
+    """The stored sparse vector."""
+    return SparseVector(indices=[token % 2**32 for token in tokens], values=list(weights))
+
+
+async def fingerprint(db: Connection, workspace: UUID) -> str:
+    """SHA-256 over the paths and hashes of the workspace's published documents: equal for equal corpora."""
+    cached = await db.fetchrow(
+        "SELECT fingerprint, fingerprint_generation = generation AS fresh FROM publications WHERE workspace = $1", workspace
+    )
+    if cached is not None and cached["fresh"]:
+        return str(cached["fingerprint"])
+    digest = hashlib.sha256()
+    for row in await db.fetch("SELECT path, content_hash FROM documents WHERE workspace = $1 AND NOT excluded ORDER BY path", workspace):
+        digest.update(f"{row['path']}\0{row['content_hash']}\n".encode())
+    await db.execute(
+        "UPDATE publications SET fingerprint = $2, fingerprint_generation = generation WHERE workspace = $1", workspace, digest.hexdigest()
+    )
+    return digest.hexdigest()

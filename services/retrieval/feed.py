@@ -1,0 +1,138 @@
+"""Hears of changed notes: the durable consumer of the stream NOTES. A fact is acknowledged once its note's state is committed."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client as Nats
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from pydantic import ValidationError
+
+from services.retrieval.backlog import Backlog
+from services.retrieval.indexer import Dirty, Indexer
+from shared.contracts import notes
+from shared.contracts.errors import ServiceError
+from shared.contracts.notes import NoteChanged
+from shared.messaging import streams
+
+logger = logging.getLogger(__name__)
+
+DURABLE = "retrieval"
+BATCH = 64
+FETCH_SECONDS = 5.0
+ACK_WAIT_SECONDS = 60.0
+IN_PROGRESS_SECONDS = 20.0
+RETRY_SECONDS = 2.0
+RETRY_SECONDS_MAX = 60.0
+
+
+class Feed:
+    """The consumer. Several instances of the service share it."""
+
+    def __init__(self, nats: Nats, indexer: Indexer, backlog: Backlog) -> None:
+        self._nats = nats
+        self._indexer = indexer
+        self._backlog = backlog
+
+    async def open(self) -> None:
+        """Have stream and consumer: what changes from now on is kept for us. What changed before is found by comparison."""
+        await streams.ensure(self._nats, notes.STREAM)
+        self._subscription = await self._subscribe()
+        await self._nats.subscribe(notes.CHANGED.wildcard, cb=self._heard)
+
+    async def run(self) -> None:
+        """Take in what is heard; for ever."""
+        while True:
+            try:
+                messages = await self._subscription.fetch(BATCH, timeout=FETCH_SECONDS)
+            except nats.errors.TimeoutError:
+                continue
+            except (nats.errors.Error, nats.js.errors.Error) as error:
+                logger.warning("The stream of changed notes cannot be read yet: %r", error)
+                await asyncio.sleep(RETRY_SECONDS)
+                await self._open_again()
+                continue
+            await self._take(messages)
+
+    async def _open_again(self) -> None:
+        try:
+            await streams.ensure(self._nats, notes.STREAM)
+            self._subscription = await self._subscribe()
+        except (nats.errors.Error, nats.js.errors.Error) as error:
+            logger.warning("The consumer of changed notes cannot be made yet: %r", error)
+
+    async def _subscribe(self) -> JetStreamContext.PullSubscription:
+        config = ConsumerConfig(
+            ack_policy=AckPolicy.EXPLICIT, ack_wait=ACK_WAIT_SECONDS, max_ack_pending=4 * BATCH, deliver_policy=DeliverPolicy.NEW
+        )
+        js = self._nats.jetstream(timeout=5)
+        return await js.pull_subscribe(notes.CHANGED.wildcard, durable=DURABLE, stream=notes.STREAM, config=config)
+
+    async def _heard(self, message: Msg) -> None:
+        """Count it as pending at once; the work itself comes through the consumer."""
+        if (fact := _parsed(message)) is not None:
+            self._backlog.add(fact.workspace, fact.path, fact.revision)
+
+    async def _take(self, messages: Sequence[Msg]) -> None:
+        dirty: dict[tuple[UUID, str], Dirty] = {}
+        waiting: list[tuple[Msg, tuple[UUID, str]]] = []
+        for message in messages:
+            if (fact := _parsed(message)) is None:
+                await message.term()
+                continue
+            for one in _dirty(fact):
+                # The latest fact decides, at the latest one's place in the order.
+                dirty.pop((one.workspace, one.path), None)
+                dirty[one.workspace, one.path] = one
+            waiting.append((message, (fact.workspace, fact.path)))
+        async with _in_progress([message for message, _ in waiting]):
+            try:
+                failed = {(one.workspace, one.path) for one in await self._indexer.apply(list(dirty.values()))}
+            except ServiceError as error:
+                logger.warning("Changed notes cannot be stored yet: %s", error.detail)
+                failed = {key for _, key in waiting}
+        for message, key in waiting:
+            if key in failed:
+                await message.nak(delay=min(RETRY_SECONDS * message.metadata.num_delivered, RETRY_SECONDS_MAX))
+            else:
+                await message.ack()
+
+
+def _parsed(message: Msg) -> NoteChanged | None:
+    try:
+        return NoteChanged.model_validate_json(message.data)
+    except ValidationError:
+        logger.error("A fact on %s is not of its model", message.subject)  # noqa: TRY400 - its content is nobody's business
+        return None
+
+
+def _dirty(fact: NoteChanged) -> list[Dirty]:
+    if fact.from_path is None or fact.kind != "moved":
+        return [Dirty(fact.workspace, fact.path, fact.content_hash, fact.revision)]
+    return [
+        Dirty(fact.workspace, fact.path, fact.content_hash, fact.revision, moved_from=fact.from_path),
+        Dirty(fact.workspace, fact.from_path, None, fact.revision),
+    ]
+
+
+@asynccontextmanager
+async def _in_progress(messages: Sequence[Msg]) -> AsyncIterator[None]:
+    """Keeps the server from delivering again what is being worked on."""
+
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(IN_PROGRESS_SECONDS)
+            for message in messages:
+                await message.in_progress()
+
+    telling = asyncio.create_task(tell(), name="in progress")
+    try:
+        yield
+    finally:
+        telling.cancel()

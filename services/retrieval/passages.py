@@ -1,0 +1,97 @@
+"""A note made ready to be stored: its chunks with their words, and what names each of them."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import orjson
+
+from services.retrieval.chunking import Chunk, chunk_note, is_withdrawn
+from services.retrieval.tokens import document_vector
+from shared.contracts.index import SparseVector
+from shared.contracts.notes import Note
+
+# Raised when chunks get other words from the same text: their points are then written anew.
+WORDS_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk with all that is derived from it."""
+
+    chunk: Chunk
+    sha256: str
+    passage_sha: bytes
+    words: SparseVector
+    point_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CutNote:
+    """A note's state, for the tables. `passages` is empty where it is `excluded`."""
+
+    workspace: UUID
+    path: str
+    title: str
+    tags: list[str]
+    content_hash: str
+    revision: int
+    modified_at: datetime
+    excluded: bool
+    passages: list[Passage]
+
+
+def cut_note(workspace: UUID, document: UUID, note: Note) -> CutNote:
+    """Cuts a note and takes its words; for a thread, it computes for as long as the note is long."""
+    # PostgreSQL cannot store NUL. CommonMark replaces it, too, and one code point stays one.
+    content = note.content.replace("\0", "\ufffd")
+    title = note.title.replace("\0", "\ufffd")
+    tags = [tag.replace("\0", "\ufffd") for tag in note.tags]
+    excluded = is_withdrawn(content)
+    chunks = [] if excluded else chunk_note(document, content)
+    passages = [_passage(chunk, title, ancestors(note.path), searchable_tags(tags)) for chunk in chunks]
+    return CutNote(workspace, note.path, title, tags, note.content_hash, note.revision, note.modified_at, excluded, passages)
+
+
+def _passage(chunk: Chunk, title: str, folders: list[str], tags: list[str]) -> Passage:
+    sha256 = chunk.sha256
+    known_by = orjson.dumps([WORDS_VERSION, sha256, title, chunk.heading_path, folders, tags])
+    return Passage(
+        chunk,
+        sha256,
+        passage_sha(chunk.heading_path, chunk.text),
+        document_vector(chunk.text, list(chunk.heading_path), title),
+        hashlib.blake2b(known_by, digest_size=16).digest(),
+    )
+
+
+def embedded_text(heading_path: Sequence[str], text: str) -> str:
+    """What is embedded for a chunk: it says what it is about, which the text alone often does not."""
+    return "\n".join((" > ".join(heading_path), text)) if heading_path else text
+
+
+def passage_sha(heading_path: Sequence[str], text: str) -> bytes:
+    """Names what is embedded for a chunk."""
+    return hashlib.sha256(embedded_text(heading_path, text).encode()).digest()
+
+
+def ancestors(path: str) -> list[str]:
+    """The folders a note lies in, outermost first, each with its final slash."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: depth + 1]) + "/" for depth in range(len(parts))]
+
+
+def searchable_tags(tags: list[str]) -> list[str]:
+    """Tags as filters compare them: without case, and `a/b` is an `a` too."""
+    found = {}
+    for tag in tags:
+        parts = normal_tag(tag).split("/")
+        found.update(dict.fromkeys("/".join(parts[: depth + 1]) for depth in range(len(parts))))
+    return sorted(found)
+
+
+def normal_tag(tag: str) -> str:
+    """One tag as filters compare it."""
+    return tag.removeprefix("#").strip("/").casefold()

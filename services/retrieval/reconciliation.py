@@ -1,0 +1,81 @@
+"""Compares what the notes service has with what is indexed, and takes in the differences: at the start, and now and then."""
+
+import asyncio
+import logging
+from uuid import UUID
+
+import asyncpg
+
+from services.retrieval import documents
+from services.retrieval.backlog import Backlog
+from services.retrieval.indexer import Dirty, Indexer
+from shared.contracts import notes
+from shared.contracts.errors import ServiceError
+from shared.contracts.notes import ListNotes, NoteSummary
+from shared.contracts.subject import Empty
+from shared.database.pool import UNAVAILABLE, Pool
+from shared.messaging.client import Client
+from shared.messaging.scope import Scope
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 600.0
+RETRY_SECONDS = 2.0
+NOTES_PER_PAGE = 1000
+NOTES_PER_BATCH = 32
+
+
+class Reconciliation:
+    """Finds what no fact has told. A workspace that cannot be read just now, or is not served, is left as it is."""
+
+    def __init__(self, pool: Pool, client: Client, indexer: Indexer, backlog: Backlog) -> None:
+        self._pool = pool
+        self._client = client
+        self._indexer = indexer
+        self._backlog = backlog
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            try:
+                pause = RETRY_SECONDS if await self.once() else PAUSE_SECONDS
+            except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
+                logger.warning("Notes and index cannot be compared yet: %s", error)
+                pause = RETRY_SECONDS
+            await asyncio.sleep(pause)
+
+    async def once(self) -> list[Dirty]:
+        """Compare all workspaces; what could not be taken in is returned."""
+        workspaces = (await self._client.ask(notes.WORKSPACE_LIST, Empty(), Scope.root(10))).items
+        different = [one for workspace in workspaces if workspace.available for one in await self._differences(workspace.id)]
+        for one in different:
+            self._backlog.add(one.workspace, one.path)
+        failed: list[Dirty] = []
+        for start in range(0, len(different), NOTES_PER_BATCH):
+            failed += await self._indexer.apply(different[start : start + NOTES_PER_BATCH])
+        if different:
+            logger.info("%d notes were not as they had been indexed; %d of them cannot be read yet", len(different), len(failed))
+        return failed
+
+    async def _differences(self, workspace: UUID) -> list[Dirty]:
+        stored = await documents.known(self._pool, workspace)
+        present = await self._listed(workspace)
+        present.sort(key=lambda note: note.modified_at, reverse=True)
+        changed = [
+            Dirty(workspace, note.path, note.content_hash)
+            for note in present
+            if (known := stored.get(note.path)) is None or known.content_hash != note.content_hash
+        ]
+        paths = {note.path for note in present}
+        missed = [Dirty(workspace, path, missed=known.content_hash) for path, known in stored.items() if path not in paths]
+        return changed + missed
+
+    async def _listed(self, workspace: UUID) -> list[NoteSummary]:
+        found: list[NoteSummary] = []
+        cursor: str | None = None
+        while True:
+            request = ListNotes(workspace=workspace, cursor=cursor, limit=NOTES_PER_PAGE)
+            page = await self._client.ask(notes.NOTE_LIST, request, Scope.root(10))
+            found += page.items
+            if (cursor := page.next_cursor) is None:
+                return found

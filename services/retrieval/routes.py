@@ -1,0 +1,108 @@
+"""What retrieval serves."""
+
+from typing import Any
+from uuid import uuid5
+
+from services.retrieval import publications
+from services.retrieval.backlog import Backlog
+from services.retrieval.documents import NAMESPACE
+from services.retrieval.index_writer import IndexWriter
+from services.retrieval.indexer import Indexer
+from services.retrieval.runs import Runs
+from services.retrieval.search import Found, Searcher
+from services.retrieval.status import status
+from services.retrieval.vectors import Vectors
+from shared.contracts import retrieval
+from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.retrieval import (
+    Hit,
+    ListRuns,
+    PublicationList,
+    PublicationRequest,
+    Run,
+    RunPage,
+    RunRef,
+    SearchReply,
+    SearchRequest,
+    Status,
+    StatusRequest,
+)
+from shared.database.pool import Pool, transaction
+from shared.messaging.bus import Route
+from shared.messaging.client import Client
+from shared.messaging.scope import Scope
+
+
+class Handlers:
+    """From requests to functions, and back."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        client: Client,
+        searcher: Searcher,
+        runs: Runs,
+        backlog: Backlog,
+        indexer: Indexer,
+        writer: IndexWriter,
+        vectors: Vectors | None,
+    ) -> None:
+        self._pool = pool
+        self._client = client
+        self._searcher = searcher
+        self._runs = runs
+        self._backlog = backlog
+        self._indexer = indexer
+        self._writer = writer
+        self._vectors = vectors
+
+    def routes(self) -> list[Route[Any, Any]]:
+        """The table."""
+        return [
+            Route(retrieval.SEARCH, self.search),
+            Route(retrieval.RUN_CREATE, self._runs.create),
+            Route(retrieval.RUN_GET, self.run_get),
+            Route(retrieval.RUN_LIST, self.run_list),
+            Route(retrieval.STATUS, self.status),
+            Route(retrieval.PUBLICATION_LIST, self.publication_list),
+        ]
+
+    async def search(self, request: SearchRequest, scope: Scope) -> SearchReply:
+        """The agent's search: by words and by meaning."""
+        answer = await self._searcher.search("hybrid", request.query, request.filters, request.limit, scope)
+        return SearchReply(hits=[_hit(found) for found in answer.found], degraded=answer.degraded)
+
+    async def run_get(self, request: RunRef, scope: Scope) -> Run:
+        """One stored run."""
+        return await self._runs.get(request.run, scope.account)
+
+    async def run_list(self, request: ListRuns, scope: Scope) -> RunPage:
+        """Stored runs."""
+        return await self._runs.list(request, scope.account)
+
+    async def status(self, request: StatusRequest, scope: Scope) -> Status:
+        """Progress."""
+        return await status(self._pool, self._client, self._backlog, self._indexer, self._vectors, request.workspace, scope)
+
+    async def publication_list(self, _: PublicationRequest, scope: Scope) -> PublicationList:
+        """Every workspace's publication, for admins and services."""
+        if scope.account is not None and scope.account.role != "admin":
+            raise ServiceError(ErrorCode.FORBIDDEN, "Only an admin may see the publications.")
+        async with transaction(self._pool) as db:
+            return PublicationList(items=await publications.of(db, None, self._writer.space))
+
+
+def _hit(found: Found) -> Hit:
+    return Hit(
+        citation_id=str(uuid5(NAMESPACE, f"{found.chunk}\0{found.content_hash}")),
+        block_id=str(found.chunk),
+        workspace=found.workspace,
+        file_path=found.path,
+        title=found.title,
+        heading_path=found.heading_path,
+        start=found.start,
+        end=found.end,
+        content_hash=found.content_hash,
+        text=found.text,
+        score=found.score,
+    )

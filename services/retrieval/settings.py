@@ -1,0 +1,17 @@
+"""What retrieval is told by its environment."""
+
+from pydantic import Field, SecretStr
+
+from shared.settings import DatabaseSettings
+
+
+class RetrievalSettings(DatabaseSettings):
+    """Where the index and the embedding model are."""
+
+    qdrant_url: str | None = Field(default=None, alias="QDRANT_URL", description="A Qdrant server; the embedded engine where absent.")
+    qdrant_api_key: SecretStr | None = Field(default=None, alias="QDRANT_API_KEY", description="Its key.")
+    embedding_base_url: str | None = Field(
+        default=None, alias="EMBEDDING_BASE_URL", description="An OpenAI-compatible API with `/embeddings`, up to and including `/v1`."
+    )
+    embedding_api_key: SecretStr | None = Field(default=None, alias="EMBEDDING_API_KEY", description="Its key.")
+    embedding_model: str = Field(default="multilingual-e5-small", alias="EMBEDDING_MODEL", description="The model to ask for.")
