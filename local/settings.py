@@ -1,12 +1,15 @@
 """The variables of the local stack (http-api.md, Operation); nothing else of `local` reads the environment."""
 
 import os
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from local.errors import StartError
 
 _INHERITED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV"),
@@ -54,6 +57,22 @@ class LocalSettings(BaseSettings):
     # What every child process is given besides: where programs, time zone and certificates are; where traces go.
     inherited: Mapping[str, str] = Field(default_factory=_inherited, exclude=True)
     telemetry: Mapping[str, str] = Field(default_factory=_telemetry, exclude=True)
+
+    def provider_keys(self) -> dict[str, str]:
+        """The variables that MARGINALIA_PROVIDERS names as holding a key, as far as they are set.
+
+        Raises `StartError` where the file cannot be read.
+        """
+        if self.providers is None:
+            return {}
+        try:
+            tables = tomllib.loads(self.providers.read_text(encoding="utf-8")).get("provider", [])
+        except OSError as error:
+            raise StartError(f"{self.providers} cannot be read: {error.strerror} (MARGINALIA_PROVIDERS)") from error
+        except ValueError as error:
+            raise StartError(f"{self.providers} is not TOML: {error} (MARGINALIA_PROVIDERS)") from error
+        names = [table.get("key_variable") for table in tables if isinstance(table, dict)]
+        return {name: os.environ[name] for name in names if isinstance(name, str) and name in os.environ}
 
     @field_validator("vaults", mode="before")
     @classmethod

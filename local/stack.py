@@ -129,7 +129,7 @@ def _services(settings: LocalSettings, vaults: tuple[Path, ...], admin_password:
         "notes": {},
         "retrieval": _embedding(settings, endpoints) | _qdrant(settings),
         "contexts": {},
-        "agent": _model(settings, endpoints),
+        "agent": _model(settings, endpoints) | settings.provider_keys(),
         "gateway": {"MARGINALIA_ADMIN_PASSWORD": admin_password},
     }
     if settings.qdrant_url is None:
