@@ -12,6 +12,7 @@ from local.demo_model.language import is_chinese, terms
 from local.demo_model.sentences import sentences
 
 _MOST = 4
+_BEST_SOURCES = 4
 _ENOUGH_OF_BEST = 0.5
 _HEADING_WEIGHT = 0.55
 _EARLIER_WEIGHT = 0.6
@@ -71,13 +72,13 @@ def quotes(question: Question) -> list[Quote]:
 
 
 def openings(question: Question) -> list[Quote]:
-    """The first sentence of the two best sources that are in another language than the question.
+    """The first sentence of up to two of the best sources that are in another language than the question.
 
     Words cannot be compared across languages, but the search may well have found the right notes by meaning.
     """
     chinese = is_chinese(question.text)
     found: list[Quote] = []
-    for source in question.sources[:3]:
+    for source in question.sources[:_BEST_SOURCES]:
         first = next((text for text in sentences(source.content) if len(text) > 20 or is_chinese(text)), None)
         if first is not None and is_chinese(first) != chinese:
             found.append(Quote(source.number, first))

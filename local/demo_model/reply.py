@@ -58,8 +58,8 @@ _FAILED = {
 }
 _LEAD_IN = {False: "Your notes say:", True: "你的笔记里写道："}
 _OTHER_LANGUAGE = {
-    False: "I found no sentence that shares words with your question; the nearest notes are in Chinese and begin:",
-    True: "没有与问题字词相同的句子；最接近的是这些英文笔记，开头是：",
+    False: "By its meaning the search also found these notes in Chinese, whose words I cannot compare with your question:",
+    True: "检索还按意思找到了这些英文笔记，我无法拿它们的字词与问题相比：",
 }
 _THINK_SEARCH = {
     False: "This is about: {words}. I will look for these words in the notes.",
@@ -105,11 +105,11 @@ def _without_quotes(question: Question, *, chinese: bool) -> str:
         return _NO_SEARCH[chinese] + _WHAT_I_AM[chinese]
     if not question.sources and question.failed:
         return _FAILED[chinese]
-    if other := openings(question):
-        return _OTHER_LANGUAGE[chinese] + _listed(other)
     topic = ("、" if chinese else " ").join((*question.earlier.spoken, *question.words.spoken)) or ("它" if chinese else "that")
     searches = ("、" if chinese else ", ").join(f"“{_unmarked(query)}”" for query in question.searches)
-    return _NOTHING[chinese].format(topic=_unmarked(topic)) + _NOTHING_END[chinese].format(searches=searches)
+    nothing = _NOTHING[chinese].format(topic=_unmarked(topic)) + _NOTHING_END[chinese].format(searches=searches)
+    other = openings(question)
+    return f"{nothing}\n\n{_OTHER_LANGUAGE[chinese]}{_listed(other)}" if other else nothing
 
 
 def _next_query(question: Question) -> str | None:

@@ -77,10 +77,11 @@ def test_a_search_without_result_is_made_once_more_with_fewer_words() -> None:
     assert "MODEL_BASE_URL" in last.text
 
 
-def test_notes_in_the_other_language_are_offered_as_the_nearest() -> None:
+def test_notes_in_the_other_language_are_shown_as_what_they_are() -> None:
     found = searched("x", source(1, TEA))
     reply = answer("How hot is it brewed?", *found, *found)
-    assert "in Chinese" in reply.text
+    assert "say nothing" in reply.text
+    assert "these notes in Chinese, whose words I cannot compare" in reply.text
     assert "[1]" in reply.text
 
 
