@@ -1,20 +1,18 @@
 """A notes service on a vault, served in this process, and someone who asks it."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from uuid import UUID
 
-import nats
 import pytest
 
 from services.notes.app import serve
 from services.notes.settings import NotesSettings
 from shared.contracts import notes
 from shared.contracts.control import HEALTH
-from shared.contracts.errors import ServiceError
+from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import ListNotes, Note, NoteChanged, NotePage, ReadNote, Workspace
 from shared.contracts.subject import Empty, Message, Query
 from shared.messaging import streams
@@ -47,7 +45,13 @@ class Asker:
 
     async def hashes(self, workspace: UUID) -> dict[str, str]:
         """The index, whole: content hash by path."""
-        return {note.path: note.content_hash for note in (await self.page(workspace, limit=1000)).items}
+        found: dict[str, str] = {}
+        cursor = None
+        while True:
+            page = await self.page(workspace, limit=1000, cursor=cursor)
+            found.update({note.path: note.content_hash for note in page.items})
+            if (cursor := page.next_cursor) is None:
+                return found
 
     async def read(self, workspace: UUID, path: str) -> Note:
         return await self.ask(notes.NOTE_READ, ReadNote(workspace=workspace, path=path))
@@ -55,7 +59,8 @@ class Asker:
     async def changes(self, workspace: UUID) -> list[NoteChanged]:
         """Every fact that the stream holds of a workspace, in its order."""
         subject = notes.CHANGED.subject(workspace)
-        found = [NoteChanged.model_validate_json(stored.data) async for stored in streams.read_subject(self.bus.nats, notes.STREAM, subject)]
+        stored = await streams.read_subject(self.bus.nats, notes.STREAM, subject)
+        found = [NoteChanged.model_validate_json(message.data) for message in stored]
         assert [change.revision for change in found] == sorted({change.revision for change in found})
         return found
 
@@ -71,15 +76,13 @@ class Asker:
         return (await self.ask(HEALTH["notes"], Empty())).problems
 
     async def ready(self, within: float = 15.0) -> None:
-        problems: dict[str, str] | str = "not asked"
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within):
-                while problems:
-                    try:
-                        problems = await self.problems()
-                    except ServiceError as error:
-                        problems = error.detail
-        assert not problems
+        async def look() -> bool:
+            try:
+                return not await self.problems()
+            except ServiceError:
+                return False
+
+        await eventually(look, within)
 
 
 type Serving = Callable[..., AbstractAsyncContextManager[Asker]]
@@ -131,3 +134,11 @@ async def service(serving: Serving) -> AsyncIterator[Asker]:
     """A service on the one vault, ready."""
     async with serving() as asker:
         yield asker
+
+
+async def refused(asking: Awaitable[object], code: ErrorCode) -> ServiceError:
+    """The refusal, which has this code."""
+    with pytest.raises(ServiceError) as caught:
+        await asking
+    assert caught.value.code == code
+    return caught.value
