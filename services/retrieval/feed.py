@@ -51,7 +51,7 @@ class Feed:
         while True:
             try:
                 messages = await self._subscription.fetch(BATCH, timeout=FETCH_SECONDS)
-            except nats.errors.TimeoutError:
+            except TimeoutError:  # nats-py raises its own and the standard one; its own is one too
                 continue
             except (nats.errors.Error, nats.js.errors.Error) as error:
                 logger.warning("The stream of changed notes cannot be read yet: %r", error)

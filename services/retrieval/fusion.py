@@ -25,6 +25,8 @@ def fuse(sparse: Sequence[Scored], dense: Sequence[Scored], limit: int) -> list[
 
 def _normalised(leg: Sequence[Scored], limit: int, *, zero: bool) -> list[tuple[Scored, float]]:
     """From the leg's lowest score, or from `zero` where the leg holds all that has any score at all."""
+    if not leg:
+        return []
     top = leg[0].score
     floor = 0.0 if zero and len(leg) < limit else leg[-1].score
     span = top - floor

@@ -93,7 +93,7 @@ class IndexWriter:
             await self._forget()
             async with transaction(self._pool) as db:
                 await db.execute(
-                    "INSERT INTO embedding_space (space) VALUES ($1) ON CONFLICT (only) DO UPDATE SET space = excluded.space", space
+                    "INSERT INTO embedding_space (space) VALUES ($1) ON CONFLICT (single) DO UPDATE SET space = excluded.space", space
                 )
             self.space = space
         await self.drain()

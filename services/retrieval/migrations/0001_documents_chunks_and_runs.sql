@@ -70,7 +70,7 @@ CREATE TABLE vectors (
 
 -- The embedding space that the index's dense vectors are of; one row.
 CREATE TABLE embedding_space (
-    only boolean PRIMARY KEY DEFAULT true CHECK (only),
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
     space text NOT NULL
 );
 
