@@ -128,7 +128,7 @@ class Turns:
     async def _conduct(self, run: TurnRun, scope: Scope) -> None:
         with tracing.tracer().start_as_current_span("invoke_agent marginalia", attributes={"gen_ai.operation.name": "invoke_agent"}):
             try:
-                await self._bus.cancellations.run(scope, run.conduct())
+                await self._bus.cancellations.run(scope, run.conduct)
             except Cancelled as cancelled:
                 if run.log.last_seq == 0:
                     await run.cancelled_before_start(cancelled.reason)

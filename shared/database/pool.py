@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 type Pool = asyncpg.Pool[asyncpg.Record]
 type Connection = PoolConnectionProxy[asyncpg.Record]
 
-ACQUIRE_SECONDS = 2.0
+ACQUIRE_SECONDS = 5.0
 COMMAND_SECONDS = 10.0
 SERVER_SETTINGS = {
     "statement_timeout": "10s",

@@ -7,7 +7,7 @@ that fails still answers, a stray cancellation cannot end a subscription, and st
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,7 @@ class Route[Q: Message, R: Message]:
     """One line of a service's table: the query, and the function that answers it for a scope."""
 
     query: Query[Q, R]
-    handler: Callable[[Q, Scope], Awaitable[R]]
+    handler: Callable[[Q, Scope], Coroutine[Any, Any, R]]
 
 
 class Bus:
@@ -152,7 +152,7 @@ class Bus:
             raise errors.invalid_request(error) from None
         except ValueError as error:
             raise ServiceError(ErrorCode.INVALID, f"A header is malformed: {error}") from None
-        reply: Message = await self.cancellations.run(scope, _as_coroutine(route.handler(request, scope)))
+        reply: Message = await self.cancellations.run(scope, lambda: route.handler(request, scope))
         encoded = reply.model_dump_json().encode()
         self.client.check_size({}, encoded)
         return encoded
@@ -184,7 +184,3 @@ class Bus:
 async def _whole(message: NatsMessage) -> NatsMessage:
     """Handlers get the message itself: FastStream, which checks no types here, would pass them its decoded body."""
     return message
-
-
-async def _as_coroutine[T](awaitable: Awaitable[T]) -> T:
-    return await awaitable

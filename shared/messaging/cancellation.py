@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from nats.aio.client import Client as Nats
@@ -78,23 +78,22 @@ class Cancellations:
                 return known[1]
         return None
 
-    def start[T](self, scope: Scope, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run `work` as a task that a cancel of its scope interrupts.
+    def start[T](self, scope: Scope, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
+        """Run what `work` makes as a task that a cancel of its scope interrupts.
 
         Raises:
-            Cancelled: the cancel was here first; `work` is not begun.
+            Cancelled: the cancel was here first; the work is not begun.
         """
         if (reason := self.reason_against(scope.id)) is not None:
-            work.close()
             raise Cancelled(reason)
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(work())
         group = self._running.setdefault(_root(scope.id), {})
         group[task] = scope.id
         task.add_done_callback(lambda done: self._ended(scope.id, done))
         return task
 
-    async def run[T](self, scope: Scope, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` to its end, its deadline or its cancel, whichever is first.
+    async def run[T](self, scope: Scope, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run what `work` makes to its end, its deadline or its cancel, whichever is first.
 
         If the caller itself is cancelled, so is the work.
 
@@ -104,7 +103,6 @@ class Cancellations:
             Exception: whatever the work raises.
         """
         if scope.remaining <= 0:
-            work.close()
             raise ServiceError(ErrorCode.DEADLINE_EXCEEDED, "The time for this request had passed when it arrived.")
         task = self.start(scope, work)
         try:
