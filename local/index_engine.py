@@ -92,9 +92,8 @@ class Generations:
         return self.root / _name(self.number)
 
     def publish_folder(self, build: Path, number: int) -> Path:
-        """Gives a finished, closed build its name, durably."""
+        """Gives a finished, closed build its name."""
         path = self.root / _name(number)
-        _sync_tree(build)
         build.rename(path)
         _sync(self.root)
         return path
@@ -222,6 +221,7 @@ class Engine:
                 await asyncio.to_thread(shutil.copytree, self._generations.path, build)
                 self._touched = set()
             await _optimize(build)
+            await asyncio.to_thread(_sync_tree, build)
             path = await asyncio.to_thread(self._generations.publish_folder, build, number)
             fresh = await self._call(lambda: Shard.load(path))
             try:

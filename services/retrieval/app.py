@@ -52,6 +52,7 @@ async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
         handlers = Handlers(pool, bus.client, searcher, Runs(pool, searcher, writer), backlog, indexer, writer, vectors)
         feed = Feed(bus.nats, indexer, backlog)
         await feed.open()
+        stack.push_async_callback(feed.close)
         reconciliation = Reconciliation(pool, bus.client, indexer, backlog)
         for what, work in (("index writer", writer.run()), ("feed", feed.run()), ("reconciliation", reconciliation.run())):
             await stack.enter_async_context(background(work, what))

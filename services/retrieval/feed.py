@@ -46,6 +46,10 @@ class Feed:
         self._subscription = await self._subscribe()
         await self._nats.subscribe(notes.CHANGED.wildcard, cb=self._heard)
 
+    async def close(self) -> None:
+        """Stop listening. A pull subscription holds what nobody fetched, and a connection would wait for that when it drains."""
+        await self._subscription.unsubscribe()
+
     async def run(self) -> None:
         """Take in what is heard; for ever."""
         while True:

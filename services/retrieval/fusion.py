@@ -10,28 +10,28 @@ from uuid import UUID
 from shared.contracts.index import Scored
 
 SPARSE_SHARE = 0.5
+# Cosines that lie closer together than this say nothing: among a few candidates they would be stretched to the whole range.
+DENSE_SPAN_MIN = 0.05
 
 
 def fuse(sparse: Sequence[Scored], dense: Sequence[Scored], limit: int) -> list[tuple[UUID, float]]:
-    """Ids and scores, best first. `limit` is how many each leg was asked for."""
-    if not sparse or not dense:
-        return _ordered({hit.id: score for hit, score in _normalised(sparse or dense, limit, zero=bool(sparse))})
-    scores: dict[UUID, float] = {}
-    for leg, share, zero in ((sparse, SPARSE_SHARE, True), (dense, 1 - SPARSE_SHARE, False)):
-        for hit, score in _normalised(leg, limit, zero=zero):
-            scores[hit.id] = scores.get(hit.id, 0.0) + share * score
-    return _ordered(scores)
+    """Ids and scores, best first; between equals the one with the words. `limit` is how many each leg was asked for."""
+    # All chunks that have any of the words are in the leg unless it is full: those outside have no score at all.
+    by_words = _normalised(sparse, 0.0 if len(sparse) < limit else None, 0.0)
+    by_vectors = _normalised(dense, None, DENSE_SPAN_MIN)
+    if not by_words or not by_vectors:
+        scores = by_words or by_vectors
+    else:
+        ids = {**by_words, **by_vectors}
+        scores = {one: SPARSE_SHARE * by_words.get(one, 0.0) + (1 - SPARSE_SHARE) * by_vectors.get(one, 0.0) for one in ids}
+    return sorted(scores.items(), key=lambda item: (-item[1], -by_words.get(item[0], 0.0), item[0].int))
 
 
-def _normalised(leg: Sequence[Scored], limit: int, *, zero: bool) -> list[tuple[Scored, float]]:
-    """From the leg's lowest score, or from `zero` where the leg holds all that has any score at all."""
+def _normalised(leg: Sequence[Scored], floor: float | None, span_min: float) -> dict[UUID, float]:
+    """From 0 at `floor` (None: the lowest score, or `span_min` below the best) to 1 at the best."""
     if not leg:
-        return []
+        return {}
     top = leg[0].score
-    floor = 0.0 if zero and len(leg) < limit else leg[-1].score
-    span = top - floor
-    return [(hit, (hit.score - floor) / span if span > 0 else 1.0) for hit in leg]
-
-
-def _ordered(scores: dict[UUID, float]) -> list[tuple[UUID, float]]:
-    return sorted(scores.items(), key=lambda item: (-item[1], item[0].int))
+    lowest = min(leg[-1].score, top - span_min) if floor is None else floor
+    span = top - lowest
+    return {hit.id: (hit.score - lowest) / span if span > 0 else 1.0 for hit in leg}

@@ -1,0 +1,35 @@
+"""Two rankings become one."""
+
+from uuid import UUID
+
+from services.retrieval.fusion import fuse
+from shared.contracts.index import Scored
+
+A, B, C = (UUID(int=n) for n in range(3))
+
+
+def leg(**scores: float) -> list[Scored]:
+    ids = {"a": A, "b": B, "c": C}
+    return [Scored(id=ids[name], score=score) for name, score in scores.items()]
+
+
+def test_a_missing_leg_leaves_the_others_order() -> None:
+    assert [one for one, _ in fuse(leg(b=3, a=2), [], 10)] == [B, A]
+    assert [one for one, _ in fuse([], leg(c=0.9, a=0.2), 10)] == [C, A]
+    assert fuse([], [], 10) == []
+
+
+def test_a_leg_that_is_sure_outweighs_one_that_is_not() -> None:
+    # By ranks these would tie; the words know only `a`, and to the vectors both are nearly the same.
+    assert fuse(leg(a=9, b=1), leg(b=0.81, a=0.80), 10)[0][0] == A
+    assert fuse(leg(a=2.0, b=1.9), leg(b=0.9, a=0.4), 10)[0][0] == B
+
+
+def test_between_equals_the_words_decide() -> None:
+    assert [one for one, _ in fuse(leg(b=5), leg(a=0.9, b=0.1), 10)] == [B, A]
+
+
+def test_scores_lie_between_zero_and_one_and_one_hit_alone_is_the_best() -> None:
+    assert fuse(leg(a=0.3), [], 10) == [(A, 1.0)]
+    assert fuse(leg(a=0.3), leg(a=0.7), 10) == [(A, 1.0)]
+    assert all(0 <= score <= 1 for _, score in fuse(leg(a=4, b=1), leg(c=0.9, b=-0.2), 2))
