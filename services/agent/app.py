@@ -1,7 +1,6 @@
 """The agent, put together."""
 
 import asyncio
-import logging
 from contextlib import AsyncExitStack
 from uuid import uuid4
 
@@ -16,10 +15,9 @@ from shared.contracts import chat
 from shared.database.migrate import migrate
 from shared.database.pool import open_pool
 from shared.messaging import streams
-from shared.service import background, database_check, health_route, joined
+from shared.service import background, database_check, health_route, joined, settled
 
 NAME = "agent"
-logger = logging.getLogger(__name__)
 
 
 async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
@@ -38,5 +36,5 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         handlers = Handlers(bus, conversations, turns, providers)
         await stack.enter_async_context(background(Lease(pool, bus, conversations, turns).keep(), "lease"))
         await bus.serve([*handlers.routes(), health_route(NAME, {"database": database_check(pool)})])
-        logger.info("The agent is ready")
+        settled(NAME)
         await stop.wait()

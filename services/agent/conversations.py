@@ -83,12 +83,38 @@ class Conversations:
             ServiceError: `conversation_not_found`, `message_not_found`, `client_message_id_reused`, `invalid`.
         """
         try:
+            if start.conversation_id is None:
+                async with connection(self._pool) as db:
+                    return await self._begin_conversation(db, start, account, injected)
             async with transaction(self._pool) as db:
                 if (seen := await self._seen_before(db, start, account)) is not None:
                     return Begun(seen, [], replayed=True)
-                return await self._begin(db, start, account, injected)
+                return await self._begin(db, start, start.conversation_id, account, injected)
         except asyncpg.UniqueViolationError as error:
             return await self._lost_the_race(start, account, error)
+
+    async def _begin_conversation(self, db: Connection, start: StartTurn, account: UUID, injected: list[dict[str, Any]]) -> Begun:
+        """A new conversation with its first turn: one statement, one round trip."""
+        if start.parent_message_id is not None or start.retry_message_id is not None:
+            raise ServiceError(ErrorCode.INVALID, "A message to go on from needs the conversation_id that it stands in.")
+        message = _required(start.message)
+        row = await db.fetchrow(
+            """
+            WITH conversation AS (
+                INSERT INTO conversations (id, account_id, title, workspace, active_leaf, active_response_id)
+                VALUES ($1, $5, $6, $7, $3, $3)
+            ), messages AS (
+                INSERT INTO messages (id, conversation_id, parent_message_id, active_child, turn_id, role, content, status, injected)
+                VALUES ($2, $1, NULL, $3, NULL, 'user', $8, 'completed', $9), ($3, $1, $2, NULL, $4, 'assistant', '', 'running', '[]')
+            )
+            INSERT INTO turns (id, conversation_id, account_id, user_message_id, response_id, owner, client_message_id, request_digest)
+            VALUES ($4, $1, $5, $2, $3, $10, $11, $12) RETURNING *
+            """,
+            uuid4(), uuid4(), uuid4(), start.turn_id, account, title_from(message), start.workspace, message, injected, self.owner,
+            start.client_message_id, start.request_digest,
+        )  # fmt: skip
+        assert row is not None
+        return Begun(_turn(row), [Past("user", message, injected, [], [])])
 
     async def _lost_the_race(self, start: StartTurn, account: UUID, error: asyncpg.UniqueViolationError) -> Begun:
         async with connection(self._pool) as db:
@@ -111,8 +137,13 @@ class Conversations:
             )
         return _turn(row)
 
-    async def _begin(self, db: Connection, start: StartTurn, account: UUID, injected: list[dict[str, Any]]) -> Begun:
-        conversation_id, leaf = await self._conversation(db, start, account)
+    async def _begin(self, db: Connection, start: StartTurn, conversation_id: UUID, account: UUID, injected: list[dict[str, Any]]) -> Begun:
+        conversation = await db.fetchrow(
+            "SELECT active_leaf FROM conversations WHERE id = $1 AND account_id = $2 FOR UPDATE", conversation_id, account
+        )
+        if conversation is None:
+            raise _no_conversation()
+        leaf = conversation["active_leaf"]
         user_message_id, past = await self._user_message(db, start, conversation_id, leaf, injected)
         response_id = uuid4()
         row = await db.fetchrow(
@@ -135,23 +166,6 @@ class Conversations:
         assert row is not None
         return Begun(_turn(row), past)
 
-    async def _conversation(self, db: Connection, start: StartTurn, account: UUID) -> tuple[UUID, UUID | None]:
-        if start.conversation_id is None:
-            if start.parent_message_id is not None or start.retry_message_id is not None:
-                raise ServiceError(ErrorCode.INVALID, "A message to go on from needs the conversation_id that it stands in.")
-            conversation_id = uuid4()
-            await db.execute(
-                "INSERT INTO conversations (id, account_id, title, workspace) VALUES ($1, $2, $3, $4)",
-                conversation_id, account, title_from(start.message or ""), start.workspace,
-            )  # fmt: skip
-            return conversation_id, None
-        row = await db.fetchrow(
-            "SELECT active_leaf FROM conversations WHERE id = $1 AND account_id = $2 FOR UPDATE", start.conversation_id, account
-        )
-        if row is None:
-            raise _no_conversation()
-        return start.conversation_id, row["active_leaf"]
-
     async def _user_message(
         self, db: Connection, start: StartTurn, conversation_id: UUID, leaf: UUID | None, injected: list[dict[str, Any]]
     ) -> tuple[UUID, list[Past]]:
@@ -166,8 +180,7 @@ class Conversations:
                     raise ServiceError(ErrorCode.INVALID, "Regenerating a reply takes no message; edit the user's message instead.")
                 return retried["parent_message_id"], await self._branch(db, retried["parent_message_id"])
             parent = retried["parent_message_id"]
-        if start.message is None:
-            raise ServiceError(ErrorCode.INVALID, "A message is needed, unless a reply is regenerated.")
+        message = _required(start.message)
         past = await self._branch(db, parent) if parent is not None else []
         message_id = uuid4()
         await db.execute(
@@ -176,9 +189,9 @@ class Conversations:
             INSERT INTO messages (id, conversation_id, parent_message_id, role, content, status, injected)
             VALUES ($1, $2, $3, 'user', $4, 'completed', $5)
             """,
-            message_id, conversation_id, parent, start.message, injected,
+            message_id, conversation_id, parent, message, injected,
         )  # fmt: skip
-        return message_id, [*past, Past("user", start.message, injected, [], [])]
+        return message_id, [*past, Past("user", message, injected, [], [])]
 
     async def _message(self, db: Connection, conversation_id: UUID, message_id: UUID) -> asyncpg.Record:
         row = await db.fetchrow(
@@ -202,31 +215,37 @@ class Conversations:
 
     async def end(self, turn: Turn, fold: Fold, rounds: list[Round], log: bytes) -> bool:
         """Store what the turn came to. False when another attempt has taken the turn over: then nothing is stored."""
+        if not _gives_the_path_back(fold):
+            async with connection(self._pool) as db:
+                return await self._store_end(db, turn, fold, rounds, log) is not None
         async with transaction(self._pool) as db:
-            # The conversation's lock first, as everywhere, so that two endings cannot wait for each other.
-            await db.execute("SELECT 1 FROM conversations WHERE id = $1 FOR UPDATE", turn.conversation_id)
-            previous = await db.fetchrow(
-                """
-                UPDATE turns SET status = $3, last_seq = $4, log = $5, ended_at = now()
-                WHERE id = $1 AND attempt = $2 AND status = 'running' RETURNING previous_leaf
-                """,
-                turn.id, turn.attempt, fold.status, fold.last_seq, log,
-            )  # fmt: skip
-            if previous is None:
-                return False
-            await db.execute(
-                """
-                UPDATE messages SET content = $2, status = $3, thinking = $4, activity_json = $5, tool_calls = $6, sources = $7,
-                    left_out = $8, cited = $9, usage = $10, rounds = $11
-                WHERE id = $1
-                """,
-                turn.response_id, fold.content, STATUS_OF_MESSAGE[fold.status], fold.thinking, fold.activity,
-                list(fold.tool_calls.values()), fold.sources, fold.left_out, fold.cited, fold.usage, [round_.stored() for round_ in rounds],
-            )  # fmt: skip
-            if _gives_the_path_back(fold):
-                await self._give_back(db, turn, previous["previous_leaf"])
-            await db.execute("UPDATE conversations SET updated_at = now() WHERE id = $1", turn.conversation_id)
-            return True
+            ended = await self._store_end(db, turn, fold, rounds, log)
+            if ended is not None:
+                await self._give_back(db, turn, ended["previous_leaf"])
+            return ended is not None
+
+    async def _store_end(self, db: Connection, turn: Turn, fold: Fold, rounds: list[Round], log: bytes) -> asyncpg.Record | None:
+        """One statement. The conversation is locked first, as everywhere, so that two endings cannot wait for each other."""
+        return await db.fetchrow(
+            """
+            WITH locked AS MATERIALIZED (
+                SELECT id FROM conversations WHERE id = $1 FOR UPDATE
+            ), ended AS (
+                UPDATE turns SET status = $4, last_seq = $5, log = $6, ended_at = now() FROM locked
+                WHERE turns.id = $2 AND attempt = $3 AND status = 'running' RETURNING previous_leaf
+            ), stored AS (
+                UPDATE messages SET content = $8, status = $9, thinking = $10, activity_json = $11, tool_calls = $12, sources = $13,
+                    left_out = $14, cited = $15, usage = $16, rounds = $17
+                FROM ended WHERE messages.id = $7
+            ), touched AS (
+                UPDATE conversations SET updated_at = now() FROM ended WHERE conversations.id = $1
+            )
+            SELECT previous_leaf FROM ended
+            """,
+            turn.conversation_id, turn.id, turn.attempt, fold.status, fold.last_seq, log, turn.response_id, fold.content,
+            STATUS_OF_MESSAGE[fold.status], fold.thinking, fold.activity, list(fold.tool_calls.values()), fold.sources, fold.left_out,
+            fold.cited, fold.usage, [round_.stored() for round_ in rounds],
+        )  # fmt: skip
 
     async def _give_back(self, db: Connection, turn: Turn, previous_leaf: UUID | None) -> None:
         """A turn that brought nothing leaves the good answer active, if there was one beside it (VT-4)."""
@@ -386,6 +405,12 @@ class Conversations:
             )  # fmt: skip
             await self._mark_path(db, leaf["id"])
             return await self._get(db, conversation_id, account)
+
+
+def _required(message: str | None) -> str:
+    if message is None:
+        raise ServiceError(ErrorCode.INVALID, "A message is needed, unless a reply is regenerated.")
+    return message
 
 
 def _gives_the_path_back(fold: Fold) -> bool:

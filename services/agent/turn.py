@@ -352,7 +352,7 @@ class Ending:
         if failure is not None:
             await self.log.emit(EventType.ERROR, code=failure.code, message=failure.message, retriable=failure.retriable)
         await self.log.emit(EventType.USAGE, **self.usage.event())
-        cited = await asyncio.to_thread(cited_numbers, fold.content, self.numbers)
+        cited = cited_numbers(fold.content, self.numbers)
         self.log.append(EventType.DONE, status=status, cited=cited)
         if not await self._stored():
             self.log.fence()
@@ -363,7 +363,7 @@ class Ending:
 
     async def _stored(self) -> bool:
         """Store, waiting out a database that is away. False where the turn is another attempt's now, or could not be stored."""
-        packed = await asyncio.to_thread(self.log.packed)
+        packed = self.log.packed()
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 while True:

@@ -1,16 +1,14 @@
 """The contexts service, put together."""
 
 import asyncio
-import logging
 
 from services.contexts.injection import Injector
 from shared.contracts import contexts
 from shared.messaging.bus import Route
-from shared.service import health_route, joined
+from shared.service import health_route, joined, settled
 from shared.settings import ServiceSettings
 
 NAME = "contexts"
-logger = logging.getLogger(__name__)
 
 
 async def serve(settings: ServiceSettings, stop: asyncio.Event) -> None:
@@ -18,5 +16,5 @@ async def serve(settings: ServiceSettings, stop: asyncio.Event) -> None:
     async with joined(NAME, settings) as bus:
         injector = Injector(bus.client)
         await bus.serve([Route(contexts.INJECT, injector.inject), health_route(NAME, {})])
-        logger.info("Contexts is ready")
+        settled(NAME)
         await stop.wait()

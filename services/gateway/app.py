@@ -19,7 +19,7 @@ from services.gateway.settings import GatewaySettings
 from shared.database.migrate import migrate
 from shared.database.pool import Pool, open_pool
 from shared.messaging.bus import Bus
-from shared.service import database_check, health_route, joined
+from shared.service import database_check, health_route, joined, settled
 
 NAME = "gateway"
 VERSION = "0.1.0"
@@ -71,6 +71,7 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         server = Server(_configuration(app, settings))
         serving = asyncio.create_task(server.serve())
         logger.info("Listening on http://%s:%d", settings.host, settings.port)
+        settled(NAME)
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()

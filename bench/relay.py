@@ -1,0 +1,126 @@
+"""What the path gateway → NATS → agent → provider adds to asking the provider itself, in one run.
+
+For 1, 32 and 128 streams at once, unpaced and at 50 chunks a second: the median time to the first text, the same for the provider alone,
+what is added; the CPU time of gateway, agent and nats-server for one answer of 64 chunks; lost answers. Absolute times belong to the
+machine; the added milliseconds and the CPU time are what to compare. `python -m bench.relay [--quick]`
+"""
+
+import asyncio
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import aiohttp
+import uvloop
+
+from bench.stack import Stack, running
+from local.ports import free_port
+
+MEASURED = ("gateway", "agent", "nats")
+WORDS = 64
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer: seconds to its first text and to its end, and whether it was whole."""
+
+    first: float
+    total: float
+    whole: bool
+
+
+async def direct(http: aiohttp.ClientSession, base_url: str, model: str) -> Sample:
+    """Ask the provider itself."""
+    started, first, text = time.perf_counter(), 0.0, b""
+    body = {"model": model, "messages": [{"role": "user", "content": "Go"}], "stream": True}
+    async with http.post(f"{base_url}/chat/completions", json=body) as answer:
+        async for line in answer.content:
+            if line.startswith(b"data: {") and b'"content"' in line:
+                first = first or time.perf_counter() - started
+                text += line
+    return Sample(first, time.perf_counter() - started, text.count(b"word") == WORDS)
+
+
+async def through(http: aiohttp.ClientSession, stack: Stack, model: str) -> Sample:
+    """Ask Marginalia."""
+    started, first, text, done = time.perf_counter(), 0.0, b"", False
+    headers = {"authorization": f"Bearer {stack.token}"}
+    async with http.post(f"{stack.base_url}/api/chat", json={"message": "Go", "provider": model}, headers=headers) as answer:
+        async for line in answer.content:
+            if line.startswith(b'data: {"type":"TextDelta"'):
+                first = first or time.perf_counter() - started
+                text += line
+            done = done or line.startswith(b'data: {"type":"Done"')
+    return Sample(first, time.perf_counter() - started, done and text.count(b"word") == WORDS)
+
+
+async def measure(ask: object, at_once: int, answers: int) -> list[Sample]:
+    """`answers` samples, `at_once` at a time."""
+    limit = asyncio.Semaphore(at_once)
+
+    async def one() -> Sample:
+        async with limit:
+            return await ask()  # type: ignore[operator,no-any-return]
+
+    return await asyncio.gather(*(one() for _ in range(answers)))
+
+
+def row(name: str, samples: list[Sample], base: list[Sample], cpu: dict[str, float]) -> str:
+    """One line of the table."""
+    first = statistics.median(sample.first for sample in samples) * 1000
+    base_first = statistics.median(sample.first for sample in base) * 1000
+    total = statistics.median(sample.total for sample in samples) / statistics.median(sample.total for sample in base)
+    lost = sum(not sample.whole for sample in samples)
+    per = {part: seconds / len(samples) * 1000 for part, seconds in cpu.items()}
+    costs = "".join(f"{per[part]:9.2f}" for part in MEASURED)
+    both = per["gateway"] + per["agent"]
+    return f"{name:>14}{base_first:9.1f}{first:9.1f}{first - base_first:9.1f}{total:9.2f}{costs}{both:12.2f}{lost:6d}"
+
+
+async def main(quick: bool) -> None:
+    """Print the table."""
+    port = free_port()
+    upstream = f"http://127.0.0.1:{port}/v1"
+    provider = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.upstream", str(port))
+    with TemporaryDirectory() as folder:
+        toml = Path(folder) / "providers.toml"
+        toml.write_text(
+            "".join(f'[[provider]]\nname = "{pace}"\nbase_url = "{upstream}"\nmodels = ["{pace}"]\n' for pace in ("unpaced", "paced"))
+        )
+        vault = Path(folder) / "vault"
+        vault.mkdir()
+        (vault / "note.md").write_text("# A note\n")
+        environment = {"MARGINALIA_PROVIDERS": str(toml), "MODEL_BASE_URL": upstream, "MODEL_NAME": "unpaced"}
+        try:
+            async with running(str(vault), environment) as stack, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+                print(
+                    f"{'':>14}{'direct':>9}{'through':>9}{'added':>9}{'total':>9}{'gateway':>9}{'agent':>9}{'nats':>9}{'gw+agent':>12}{'lost':>6}"
+                )
+                print(f"{'streams':>14}{'ms':>9}{'ms':>9}{'ms':>9}{'ratio':>9}{'CPU ms':>9}{'CPU ms':>9}{'CPU ms':>9}{'CPU ms':>12}{'':>6}")
+                for pace in ("unpaced", "paced"):
+                    for at_once in (1, 32, 128):
+                        rounds = {"unpaced": {1: 100, 32: 640, 128: 1024}, "paced": {1: 6, 32: 96, 128: 256}}[pace][at_once]
+                        print(await compare(http, stack, upstream, pace, at_once, max(at_once, rounds // (4 if quick else 1))), flush=True)
+                print(
+                    "\nProportional memory, idle: " + ", ".join(f"{name} {stack.resident_bytes(name) // 2**20} MB" for name in stack.names)
+                )
+        finally:
+            provider.kill()
+            await provider.wait()
+
+
+async def compare(http: aiohttp.ClientSession, stack: Stack, upstream: str, pace: str, at_once: int, answers: int) -> str:
+    """One line: the provider alone, then the whole path, on the same load."""
+    await measure(lambda: through(http, stack, pace), at_once, at_once)  # warm
+    base = await measure(lambda: direct(http, upstream, pace), at_once, answers)
+    before = {name: stack.cpu_seconds(name) for name in MEASURED}
+    samples = await measure(lambda: through(http, stack, pace), at_once, answers)
+    cpu = {name: stack.cpu_seconds(name) - before[name] for name in MEASURED}
+    return row(f"{at_once} {pace}", samples, base, cpu)
+
+
+if __name__ == "__main__":
+    uvloop.run(main("--quick" in sys.argv))
