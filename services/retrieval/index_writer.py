@@ -7,6 +7,7 @@ there, nothing is cut or embedded anew.
 
 import asyncio
 import base64
+import contextlib
 import logging
 from collections.abc import Sequence
 from uuid import UUID
@@ -36,12 +37,18 @@ class IndexWriter:
         self._index = index
         self._lock = asyncio.Lock()
         self._complete = False
+        self._check_due = asyncio.Event()
         self.space: str | None = None
 
     @property
     def complete(self) -> bool:
         """Whether the index is known to hold all that the tables gave it; while not, words are looked up in the tables."""
         return self._complete
+
+    def suspect(self) -> None:
+        """A search got no answer: have the next ones look in the tables at once, until the index has shown that it is there."""
+        self._complete = False
+        self._check_due.set()
 
     async def load(self) -> None:
         """Learn which embedding space the index's vectors are of."""
@@ -57,13 +64,17 @@ class IndexWriter:
     async def run(self) -> None:
         """Check the index now and then, and write what a failure left over; for ever."""
         while True:
+            self._check_due.clear()
             try:
                 await self.check()
                 pause = CHECK_SECONDS
             except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
                 logger.warning("The index cannot be brought up to date yet: %s", error)
+                self._complete = False
                 pause = RETRY_SECONDS
-            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._check_due.wait()
 
     async def check(self) -> None:
         """Compare the number of points with the tables, and fill the index again where they differ."""

@@ -176,6 +176,7 @@ class Searcher:
                 return reply.sparse, [], True
             except ServiceError as error:
                 logger.warning("The engine did not answer a search (%s); looking words up in the tables", error.code)
+                self._writer.suspect()
         return await self._words_in_tables(words, condition, limit), [], False
 
     async def _words_in_tables(self, words: index.SparseVector, condition: index.Filter, limit: int) -> list[Scored]:
