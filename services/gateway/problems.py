@@ -71,6 +71,8 @@ async def _validation_error(_: Request, error: Exception) -> Response:
 
 async def _http_exception(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, ServiceError):  # FastAPI wraps what reading a body raises
+        return problem(error.__cause__)
     code = CODES.get(error.status_code, ErrorCode.INTERNAL if error.status_code >= 500 else ErrorCode.MALFORMED)
     details = {404: "There is nothing at this address.", 405: "This address does not take this method."}
     return problem(ServiceError(code, details.get(error.status_code, "The request cannot be read.")), error.headers)
