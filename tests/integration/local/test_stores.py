@@ -1,5 +1,7 @@
+import asyncio
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 
 import asyncpg
@@ -12,8 +14,8 @@ from local.errors import StartError
 from local.home import Home
 from local.nats_server import NatsServer
 from local.ports import free_port
-from local.postgres import Postgres
-from local.supervisor import Supervisor
+from local.postgres import Postgres, data_user
+from local.supervisor import Supervisor, launched
 
 type Until = Callable[..., Awaitable[None]]
 
@@ -74,12 +76,16 @@ async def test_postgres_comes_back_with_its_rows_whatever_is_killed(
     connection.terminate()
     await add(postgres.url, 2)
 
-    # Everything, and its process id is another program's by now.
+    # Everything, and its process id is by now another program's, of the same user.
     await supervisor.stop(grace_seconds=10)
-    (postgres.data / "postmaster.pid").write_text(f"{os.getpid()}\n{postgres.data}\n1\n1\n\n127.0.0.1\n1 1\nready\n")
+    sleep = launched((sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"), user=data_user(postgres.data))
+    stranger = await asyncio.create_subprocess_exec(*sleep)
+    (postgres.data / "postmaster.pid").write_text(f"{stranger.pid}\n{postgres.data}\n1\n1\n\n127.0.0.1\n1 1\nready\n")
     supervisor.start(await postgres.program())
     await supervisor.ready(["postgres"], 15)
     assert await rows(postgres.url) == [1, 2]
+    stranger.kill()
+    await stranger.wait()
     await supervisor.stop(grace_seconds=10)
     assert not list(processes.working_in(postgres.data))
 
