@@ -1,6 +1,7 @@
 """What the demo model reads out of a chat completion request: the question, its topic, and the sources found so far."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,9 @@ from local.demo_model.language import Words, content_words, points_back
 
 SEARCH_TOOL = "rag_search"
 _EARLIER_WORDS = 6
+_LINK = re.compile(r"\[(?:[^\[\]\\]|\\.)*\]\((?:[^()\\]|\\.)*\)")
+# A reference as a chat message carries it (http-api.md, Mentions).
+_REFERENCE = re.compile(r"^(?:Referenced note|引用笔记) \[.*\]\(.*\)$", re.MULTILINE)
 
 
 class Function(BaseModel):
@@ -72,9 +76,9 @@ class ChatRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A numbered passage of the user's notes; the number is the caller's."""
+    """A passage of the user's notes. `mark` is how the caller wants it cited: its number, or a link for a note that was mentioned."""
 
-    number: int
+    mark: str
     file_path: str
     heading_path: tuple[str, ...]
     content: str
@@ -84,8 +88,8 @@ class Source:
 class Question:
     """What to answer, and from what.
 
-    `words` are its own, `earlier` those of the question before where this one points back to it. `searches` are the queries made for
-    this reply; `failed` says that one of them did not work.
+    `words` are its own, `earlier` those of the question before where this one points back to it. `mentioned` are the notes that came
+    with the question, `searches` the queries made for this reply and `sources` what they found; `failed` says that one did not work.
     """
 
     text: str
@@ -94,15 +98,17 @@ class Question:
     can_search: bool
     searches: tuple[str, ...]
     sources: tuple[Source, ...]
+    mentioned: tuple[Source, ...]
     failed: bool
 
 
 def read(request: ChatRequest) -> Question:
     """The last user message and all that came after it."""
-    users = [at for at, message in enumerate(request.messages) if message.role == "user"]
+    users = [at for at, message in enumerate(request.messages) if message.role == "user" and _mentioned(message.text) is None]
     asked = users[-1] if users else len(request.messages) - 1
-    text = request.messages[asked].text
+    text = _REFERENCE.sub("", request.messages[asked].text).strip()
     before = [request.messages[at].text for at in users[:-1]]
+    with_it = request.messages[(users[-2] if len(users) > 1 else 0) : asked]
     since = request.messages[asked + 1 :]
     words = content_words(text)
     results = [_object(message.text) for message in since if message.role == "tool"]
@@ -114,8 +120,22 @@ def read(request: ChatRequest) -> Question:
         can_search=offered and request.tool_choice != "none",
         searches=tuple(_queries(since)),
         sources=tuple(_sources(results)),
+        mentioned=tuple(source for message in with_it if (source := _mentioned(message.text)) is not None),
         failed=any("sources" not in result for result in results),
     )
+
+
+def _mentioned(text: str) -> Source | None:
+    """A note that the caller put before the question: a line of JSON after the link to cite it by."""
+    intro, _, body = text.rpartition("\n")
+    link = _LINK.search(intro)
+    if link is None or not body.startswith("{"):
+        return None
+    note = _object(body)
+    title, path, content = note.get("title"), note.get("path"), note.get("text")
+    if not isinstance(title, str) or not isinstance(path, str) or not isinstance(content, str):
+        return None
+    return Source(link[0], path, (title,), content)
 
 
 def _earlier(text: str, words: Words, before: Sequence[str]) -> Words:
@@ -133,12 +153,12 @@ def _queries(messages: Sequence[ChatMessage]) -> list[str]:
 
 
 def _sources(results: Sequence[dict[str, Any]]) -> list[Source]:
-    found: dict[int, Source] = {}
+    found: dict[str, Source] = {}
     for result in results:
         listed = result.get("sources")
         for entry in listed if isinstance(listed, list) else []:
             if (source := _source(entry)) is not None:
-                found.setdefault(source.number, source)
+                found.setdefault(source.mark, source)
     return list(found.values())
 
 
@@ -150,7 +170,7 @@ def _source(entry: Any) -> Source | None:
     if not isinstance(number, int) or isinstance(number, bool) or not isinstance(content, str):
         return None
     path = tuple(str(heading) for heading in headings) if isinstance(headings, list) else ()
-    return Source(number, str(entry.get("file_path", "")), path, content)
+    return Source(f"[{number}]", str(entry.get("file_path", "")), path, content)
 
 
 def _object(value: str | dict[str, Any] | None) -> dict[str, Any]:

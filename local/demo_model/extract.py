@@ -36,9 +36,9 @@ _LEAST_SHARE = {True: 0.25, False: 0.34}
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A sentence and the number of its source."""
+    """A sentence and what its source is cited by."""
 
-    number: int
+    mark: str
     text: str
 
 
@@ -54,21 +54,22 @@ class _Candidate:
 
 def quotes(question: Question) -> list[Quote]:
     """The sentences to quote, in reading order; none where no source has to do with the question."""
+    sources = (*question.mentioned, *question.sources)
     wanted = {**dict.fromkeys(question.earlier.terms, _EARLIER_WEIGHT), **dict.fromkeys(question.words.terms, 1.0)}
-    candidates = list(_candidates(question.sources))
+    candidates = list(_candidates(sources))
     if not wanted or not candidates:
         return []
     weights = _weights(wanted, candidates)
     amount = _ASKS_AMOUNT.search(question.text) is not None
     scored = [
-        (_score(candidate, weights, len(question.sources)) * _form(candidate.text, amount=amount), candidate)
+        (_score(candidate, weights, len(sources)) * _form(candidate.text, amount=amount), candidate)
         for candidate in candidates
         if _is_relevant(candidate, wanted, question)
     ]
     scored.sort(key=lambda pair: (-pair[0], pair[1].source, pair[1].position))
     chosen = _without_duplicates(scored)
     chosen.sort(key=lambda candidate: (candidate.source, candidate.position))
-    return [Quote(question.sources[candidate.source].number, candidate.text) for candidate in chosen]
+    return [Quote(sources[candidate.source].mark, candidate.text) for candidate in chosen]
 
 
 def openings(question: Question) -> list[Quote]:
@@ -81,8 +82,14 @@ def openings(question: Question) -> list[Quote]:
     for source in question.sources[:_BEST_SOURCES]:
         first = next((text for text in sentences(source.content) if len(text) > 20 or is_chinese(text)), None)
         if first is not None and is_chinese(first) != chinese:
-            found.append(Quote(source.number, first))
+            found.append(Quote(source.mark, first))
     return found[:2]
+
+
+def beginnings(question: Question) -> list[Quote]:
+    """How the mentioned notes begin, for a question that names no topic of its own: "summarise this note"."""
+    share = max(1, _MOST // max(1, len(question.mentioned)))
+    return [Quote(source.mark, text) for source in question.mentioned for text in list(sentences(source.content))[:share]]
 
 
 def _candidates(sources: Sequence[Source]) -> Iterable[_Candidate]:

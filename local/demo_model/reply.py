@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from local.demo_model.conversation import Question
-from local.demo_model.extract import Quote, openings, quotes
+from local.demo_model.extract import Quote, beginnings, openings, quotes
 from local.demo_model.language import is_chinese
 
 _MOST_SEARCHES = 2
@@ -57,6 +57,10 @@ _FAILED = {
     True: "笔记检索失败了，所以没有可以引用的内容。请稍后再问一次。",
 }
 _LEAD_IN = {False: "Your notes say:", True: "你的笔记里写道："}
+_BEGINNING = {
+    False: "I can only quote, not summarise. The note begins:",
+    True: "我只会引用，不会总结。这篇笔记的开头是：",
+}
 _OTHER_LANGUAGE = {
     False: "By its meaning the search also found these notes in Chinese, whose words I cannot compare with your question:",
     True: "检索还按意思找到了这些英文笔记，我无法拿它们的字词与问题相比：",
@@ -91,8 +95,10 @@ def reply_to(question: Question) -> Reply:
         return Reply(text=_small_talk(question.text, chinese=chinese))
     found = quotes(question)
     if found:
-        thinking = _THINK_QUOTE[chinese].format(count=len(question.sources))
+        thinking = _THINK_QUOTE[chinese].format(count=len(question.sources) + len(question.mentioned))
         return Reply(thinking, _LEAD_IN[chinese] + _listed(found))
+    if question.mentioned and not question.searches and (found := beginnings(question)):
+        return Reply(text=_BEGINNING[chinese] + _listed(found))
     query = _next_query(question) if question.can_search else None
     if query is not None:
         template = _THINK_AGAIN if question.searches else _THINK_SEARCH
@@ -126,8 +132,8 @@ def _next_query(question: Question) -> str | None:
 
 def _listed(found: list[Quote]) -> str:
     if len(found) == 1:
-        return f"\n\n{found[0].text} [{found[0].number}]"
-    return "\n" + "".join(f"\n- {quote.text} [{quote.number}]" for quote in found)
+        return f"\n\n{found[0].text} {found[0].mark}"
+    return "\n" + "".join(f"\n- {quote.text} {quote.mark}" for quote in found)
 
 
 def _is_small_talk(text: str) -> bool:

@@ -98,6 +98,25 @@ def test_small_talk_is_not_looked_up(text: str) -> None:
     assert reply.text
 
 
+def mentioned(title: str, text: str) -> dict[str, Any]:
+    body = json.dumps({"title": title, "path": "Kitchen/Bread.md", "text": text}, ensure_ascii=False)
+    return {"role": "user", "content": f"The user mentions this note. Refer to it as [{title}](Kitchen/Bread.md).\n{body}"}
+
+
+def test_a_mentioned_note_is_quoted_by_its_link_and_not_looked_up() -> None:
+    reply = answer(mentioned("Bread", STARTER), "Referenced note [Bread](Kitchen/Bread.md)\nHow is a starter fed?")
+    assert "fed once a week. [Bread](Kitchen/Bread.md)" in reply.text
+    summary = answer(mentioned("Bread", STARTER), "Summarise this please")
+    assert "only quote, not summarise" in summary.text
+    assert "wild yeast lives. [Bread](Kitchen/Bread.md)" in summary.text
+
+
+def test_a_note_mentioned_in_an_earlier_turn_is_no_question() -> None:
+    reply = answer("What is a starter?", mentioned("Tea", TEA), "How is it kept?", "and how is it fed?")
+    assert reply.query is not None
+    assert "Tea" not in reply.query
+
+
 def test_a_failed_search_is_said() -> None:
     failed = searched("starter")
     failed[1]["content"] = json.dumps({"error": "unavailable"})
