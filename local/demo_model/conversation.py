@@ -106,8 +106,8 @@ def read(request: ChatRequest) -> Question:
     """The last user message and all that came after it."""
     users = [at for at, message in enumerate(request.messages) if message.role == "user" and _mentioned(message.text) is None]
     asked = users[-1] if users else len(request.messages) - 1
-    text = _REFERENCE.sub("", request.messages[asked].text).strip()
-    before = [request.messages[at].text for at in users[:-1]]
+    text = _without_references(request.messages[asked].text)
+    before = [_without_references(request.messages[at].text) for at in users[:-1]]
     with_it = request.messages[(users[-2] if len(users) > 1 else 0) : asked]
     since = request.messages[asked + 1 :]
     words = content_words(text)
@@ -123,6 +123,10 @@ def read(request: ChatRequest) -> Question:
         mentioned=tuple(source for message in with_it if (source := _mentioned(message.text)) is not None),
         failed=any("sources" not in result for result in results),
     )
+
+
+def _without_references(text: str) -> str:
+    return _LINK.sub(lambda link: link[0][1:].partition("](")[0], _REFERENCE.sub("", text)).strip()
 
 
 def _mentioned(text: str) -> Source | None:

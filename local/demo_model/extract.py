@@ -66,6 +66,7 @@ def quotes(question: Question) -> list[Quote]:
         for candidate in candidates
         if _is_relevant(candidate, wanted, question)
     ]
+    scored = _about_itself(scored, question.words.terms)
     scored.sort(key=lambda pair: (-pair[0], pair[1].source, pair[1].position))
     chosen = _without_duplicates(scored)
     chosen.sort(key=lambda candidate: (candidate.source, candidate.position))
@@ -136,6 +137,11 @@ def _is_relevant(candidate: _Candidate, wanted: Mapping[str, float], question: Q
         return False
     least = math.ceil(_LEAST_SHARE[is_chinese(question.text)] * len(question.words.terms))
     return held >= max(1, min(least, 4))
+
+
+def _about_itself(scored: list[tuple[float, _Candidate]], own: frozenset[str]) -> list[tuple[float, _Candidate]]:
+    """What holds a word of the question itself, where anything does: "and how is it baked?" is not about feeding any more."""
+    return [pair for pair in scored if own & (pair[1].terms | pair[1].headings)] or scored
 
 
 def _without_duplicates(scored: Sequence[tuple[float, _Candidate]]) -> list[_Candidate]:

@@ -16,14 +16,13 @@ _PLAIN = re.compile(r"[A-Za-z]+(?:['’][a-z]+)?")
 _STOP_WORDS = frozenset(
     """
     a about above after again all also am an and any anybody anyone anything are as ask at be because been before being below between
-    both but by can cannot could describe did do does doing done down during each else ever every explain few find for from further get
-    give given go goes going got had has have having he her here hers him his how i if in information into is it its itself just kind know
-    let like list look made make many may me mean means might more most much must my myself need no nor not now of off often on once one
-    only or other our ours out over own per please put said same say says she should show so some somebody someone something such
-    summarise summarize summary tell than that the their theirs them then there these they thing things this those through to too
-    under until up us use very want was way we well were what whatever when where whether which while who whom whose why will with
-    within without would write written wrote yes you your yours yourself
-    anyhow hello hi hey thanks thank okay ok
+    both but by can cannot could describe did do does doing done down during each else ever every explain few find for from further
+    get give given go goes going got had has have having he her here hers him his how i if in information into is it its itself just
+    kind know let like list long look made make many may me mean means might more most much must my myself need no nor not now of off
+    often on once one only or other our ours out over own per please put said same say says she should show so some somebody someone
+    something such summarise summarize summary tell than that the their theirs them then there these they thing things this those
+    through to too under until up us use very want was way we well were what whatever when where whether which while who whom whose
+    why will with within without would write written wrote yes you your yours yourself anyhow hello hi hey thanks thank okay ok
     """.split()
 )
 _THE_NOTES = re.compile(r"\b(?:(?:in|from|of|to|with)\s+)?(?:my|our|these)\s+notes?\b", re.IGNORECASE)

@@ -97,7 +97,8 @@ def reply_to(question: Question) -> Reply:
     if found:
         thinking = _THINK_QUOTE[chinese].format(count=len(question.sources) + len(question.mentioned))
         return Reply(thinking, _LEAD_IN[chinese] + _listed(found))
-    if question.mentioned and not question.searches and (found := beginnings(question)):
+    needs_topic = not question.words.spoken or not question.can_search
+    if needs_topic and not question.searches and (found := beginnings(question)):
         return Reply(text=_BEGINNING[chinese] + _listed(found))
     query = _next_query(question) if question.can_search else None
     if query is not None:

@@ -56,6 +56,13 @@ def test_the_answer_quotes_what_fits_with_its_number() -> None:
     assert "泡绿茶用 75 到 85 度的水，不要用刚烧开的水。 [1]" in chinese.text
 
 
+def test_a_follow_up_is_answered_and_not_the_question_before() -> None:
+    note = source(1, "Feed the starter once a day. Bake the bread at 240 degrees.")
+    reply = answer("How often is a starter fed?", "and how is it baked?", *searched("starter baked", note))
+    assert "240 degrees. [1]" in reply.text
+    assert "once a day" not in reply.text
+
+
 def test_a_table_answers_too() -> None:
     assert "salt – weight: 10 g [2]" in answer("What weight of salt?", *searched("salt", source(2, STARTER))).text
 
