@@ -68,8 +68,8 @@ class Indexer:
         self._recent: deque[tuple[float, int]] = deque()
         self._missing: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
-    async def scan(self, below: Collection[str] | None, *, same_directory: bool) -> Outcome:
-        """Look at these paths and what lies below them, or at everything.
+    async def scan(self, below: Collection[str] | None, *, same_directory: bool, believe: bool = False) -> Outcome:
+        """Look at these paths and what lies below them, or at everything. `believe`: whatever is missing was deleted.
 
         Raises:
             VaultUnavailable: the vault is away.
@@ -85,7 +85,9 @@ class Indexer:
         arrivals = await self._read_arrivals(fresh, known, gone)
         total = len(known) if below is None else await self._count()
         deleted = gone - changes.pair_moves(_before(known, gone), arrivals.seen).keys()
-        if why := self._judge(total, deleted, same_directory=same_directory, whole=below is None):
+        left = len(survey.notes) if below is None else total - len(deleted)
+        why = self._judge(total, deleted, left, same_directory=same_directory, whole=below is None)
+        if why and not believe:
             if below is not None:
                 return await self.scan(None, same_directory=same_directory)
             raise Held(why)
@@ -136,7 +138,7 @@ class Indexer:
                 batch.unsettled.append(path)
         return batch
 
-    def _judge(self, total: int, deleted: set[str], *, same_directory: bool, whole: bool) -> str | None:
+    def _judge(self, total: int, deleted: set[str], left: int, *, same_directory: bool, whole: bool) -> str | None:
         now = _now()
         while self._recent and self._recent[0][0] < now - RECENT_SECONDS:
             self._recent.popleft()
@@ -149,7 +151,7 @@ class Indexer:
         if not deleted:
             return None
         seconds = now - since if whole else 0.0
-        return losses.problem(Loss(total + before, len(deleted) + before, same_directory, seconds))
+        return losses.problem(Loss(total + before, len(deleted) + before, left, same_directory, seconds))
 
     async def _count(self) -> int:
         async with connection(self._pool) as connected:

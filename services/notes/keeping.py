@@ -182,8 +182,12 @@ class Follower:
         try:
             outcome = await self._indexer.scan(below, same_directory=same)
         except Held as held:
-            await self._report_problem(str(held))
-            return
+            if not await workspaces.take_belief(self._pool, self._workspace.id):
+                await self._report_problem(str(held))
+                return
+            logger.warning("The loss in %s is believed, as an operator asked", self._workspace.directory)
+            below = None
+            outcome = await self._indexer.scan(None, same_directory=same, believe=True)
         hints.add_later(outcome.unsettled, UNSETTLED_SECONDS)
         if outcome.changed:
             self._committed()

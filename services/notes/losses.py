@@ -18,25 +18,24 @@ class Loss:
     Attributes:
         known: notes in the index before.
         lost: those of them that were not seen and did not move.
+        left: notes that were seen, new ones included.
         same_directory: whether the root is the directory of the last scan that was believed.
         seconds: for how long exactly these have been missing.
     """
 
     known: int
     lost: int
+    left: int
     same_directory: bool
     seconds: float = 0.0
 
 
 def problem(loss: Loss) -> str | None:
     """Why the loss is held to be an outage, or None where it is to be believed."""
-    if loss.lost == 0:
-        return None
-    everything = loss.lost >= loss.known
-    # In another directory, such as an empty mount point, even a few missing notes say nothing about the vault.
+    # In another directory, such as an empty mount point, even few missing notes say nothing about the vault.
     many = loss.lost > SHARE * loss.known and (loss.lost > FEW or not loss.same_directory)
-    if not many and not (everything and not loss.same_directory):
+    if not many:
         return None
-    if many and not everything and loss.same_directory and loss.seconds >= PERSISTING_SECONDS:
+    if loss.left and loss.same_directory and loss.seconds >= PERSISTING_SECONDS:
         return None
     return f"{loss.lost} of {loss.known} notes are missing; held to be an outage, nothing is deleted"

@@ -14,10 +14,13 @@ from markdown_it import MarkdownIt
 
 from services.notes import front_matter
 from services.notes.front_matter import FrontMatterError, Value
-from services.notes.note_path import nfc
+from services.notes.note_path import is_plain_text, nfc
 
 TITLE_CHARACTERS_MAX = 1000
-TAGS_MAX = 1000
+TAGS_MAX = 500
+# Longer ones are no tags: an index has keys of some 2,700 bytes at most.
+TAG_CHARACTERS_MAX = 200
+TAG_LEVELS_MAX = 20
 
 _FENCE = re.compile(r"^[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(`{3,}|~{3,})(.*)$")
 _LIST_ITEM = re.compile(r"^[ \t]*(?:[-*+]|\d{1,9}[.)])(?:[ \t]|$)")
@@ -81,7 +84,8 @@ def _front_matter(source: str | None) -> dict[str, Value]:
 
 
 def _plain(value: Value | None) -> str:
-    return " ".join(nfc(value).replace("\0", "").split()) if isinstance(value, str) else ""
+    # An escape in YAML can make what no text in UTF-8 has.
+    return " ".join(nfc(value).split()) if isinstance(value, str) and is_plain_text(value) else ""
 
 
 def _listed_tags(value: Value | None) -> Iterator[str]:
@@ -95,7 +99,8 @@ def _listed_tags(value: Value | None) -> Iterator[str]:
 def _distinct(tags: Iterable[str]) -> list[str]:
     seen: dict[str, str] = {}
     for tag in tags:
-        seen.setdefault(tag_key(tag), tag)
+        if len(tag) <= TAG_CHARACTERS_MAX and tag.count("/") < TAG_LEVELS_MAX:
+            seen.setdefault(tag_key(tag), tag)
     return list(seen.values())[:TAGS_MAX]
 
 

@@ -31,6 +31,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A FIFO would wait for its writer, a terminal could become ours.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SIGNED = 2**63 - 1
+# An index has keys of some 2,700 bytes at most, and a file system paths of 4,096.
+PATH_BYTES_MAX = 2000
 
 
 class VaultUnavailable(Exception):
@@ -60,8 +62,8 @@ class FileStat:
 
     @classmethod
     def of(cls, found: os.stat_result) -> "FileStat":
-        """Of a stat result. Inode numbers are kept to the 63 bits that a database has."""
-        return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino & _SIGNED)
+        """Of a stat result. Numbers are kept to the 63 bits that a database has: times after 2262 count as then."""
+        return cls(found.st_size, _bounded(found.st_mtime_ns), _bounded(found.st_ctime_ns), found.st_ino & _SIGNED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +246,7 @@ def _look_at(directory: int, name: str, path: str, depth: int, entry: "os.DirEnt
             finally:
                 os.close(below)
         return
-    if not is_note_name(name):
+    if not is_note_name(name) or len(path.encode()) > PATH_BYTES_MAX:
         return
     found = entry.stat(follow_symlinks=False) if isinstance(entry, os.DirEntry) else entry
     if stat.S_ISREG(found.st_mode) and found.st_size <= NOTE_BYTES_MAX:
@@ -279,6 +281,10 @@ def _read_bytes(descriptor: int, expected: int) -> bytes:
     if position > NOTE_BYTES_MAX:
         raise NoteUnreadable(f"it is larger than {NOTE_BYTES_MAX} bytes")
     return b"".join(parts)
+
+
+def _bounded(nanoseconds: int) -> int:
+    return max(-_SIGNED, min(nanoseconds, _SIGNED))
 
 
 def _is_absence(error: OSError) -> bool:

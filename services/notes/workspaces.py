@@ -246,10 +246,30 @@ async def report(pool: Pool, workspace: UUID, problem: str | None, identity: str
     async with connection(pool) as connected:
         if problem is None:
             await connected.execute(
-                "UPDATE workspaces SET problem = NULL, root_identity = $2, scanned_at = now() WHERE id = $1", workspace, identity
+                "UPDATE workspaces SET problem = NULL, believe_loss = false, root_identity = $2, scanned_at = now() WHERE id = $1",
+                workspace,
+                identity,
             )
         else:
             await connected.execute("UPDATE workspaces SET problem = $2 WHERE id = $1", workspace, problem)
+
+
+async def believe(pool: Pool, directory: str) -> bool:
+    """Have the present loss of a workspace, now held to be an outage, taken for what it is; false where there is no such workspace."""
+    async with connection(pool) as connected:
+        done = await connected.execute(
+            "UPDATE workspaces SET believe_loss = true WHERE directory = $1 AND problem IS NOT NULL", nfc(directory)
+        )
+    return bool(done == "UPDATE 1")
+
+
+async def take_belief(pool: Pool, workspace: UUID) -> bool:
+    """Whether an operator said so since this was asked last."""
+    async with connection(pool) as connected:
+        found = await connected.fetchval(
+            "UPDATE workspaces SET believe_loss = false WHERE id = $1 AND believe_loss RETURNING true", workspace
+        )
+    return bool(found)
 
 
 # $1: a member's account, or null for who may use everything.

@@ -3,12 +3,15 @@
 import asyncio
 import hashlib
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from services.notes import keeping
 from services.notes import vault as vault_module
+from services.notes.indexing import Indexer, Outcome
+from services.notes.vault import Survey, Vault
 from tests.integration.notes.conftest import NOTICED_SECONDS, Asker, Serving
 from tests.support.polling import eventually
 
@@ -80,15 +83,45 @@ async def test_an_edit_within_one_tick_of_the_clock_is_not_missed(vault: Path, s
     await become(service, workspace, {"a.md": "29"})
 
 
-async def test_an_editor_that_deletes_before_it_writes_makes_an_update(vault: Path, service: Asker) -> None:
+async def test_an_editor_that_deletes_before_it_writes_makes_an_update(
+    vault: Path, service: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workspace = (await service.workspace()).id
     (vault / "a.md").write_text("one")
     await become(service, workspace, {"a.md": "one"})
+    survey = Vault.survey
+
+    def look_in_between(self: Vault, below: Collection[str] | None = None) -> Survey:
+        seen = survey(self, below)
+        if not seen.notes:
+            (vault / "a.md").write_text("two")
+        return seen
+
+    monkeypatch.setattr(Vault, "survey", look_in_between)
     (vault / "a.md").unlink()
-    await asyncio.sleep(0.05)
-    (vault / "a.md").write_text("two")
     await service.told(workspace, "updated", "a.md")
     assert [change.kind for change in await service.changes(workspace)] == ["created", "updated"]
+
+
+async def test_what_was_written_a_moment_ago_is_looked_at_once_more(vault: Path, service: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second write in the same tick of the clock would leave the same stat."""
+    looks: list[Collection[str] | None] = []
+    scan = Indexer.scan
+
+    async def counting(self: Indexer, below: Collection[str] | None, **more: bool) -> Outcome:
+        looks.append(below)
+        return await scan(self, below, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Indexer, "scan", counting)
+    monkeypatch.setattr(vault_module, "TICK_NS", 10**18)  # a moment that outlasts a busy machine
+    workspace = (await service.workspace()).id
+    (vault / "a.md").write_text("one")
+    await service.told(workspace, "created", "a.md")
+
+    async def again() -> bool:
+        return looks.count({"a.md"}) >= 2
+
+    await eventually(again)
 
 
 async def test_a_tree_that_is_moved_in_and_out_again(vault: Path, tmp_path: Path, service: Asker) -> None:

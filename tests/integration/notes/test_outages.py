@@ -10,6 +10,8 @@ from uuid import UUID
 import pytest
 
 from services.notes import keeping, losses
+from services.notes.__main__ import believe
+from services.notes.settings import NotesSettings
 from shared.contracts.errors import ErrorCode, ServiceError
 from tests.integration.notes.conftest import Asker, Serving, refused
 from tests.support.polling import eventually
@@ -153,13 +155,13 @@ async def test_a_deletion_bit_by_bit_is_held_before_it_is_one(full_vault: Path, 
     """A slow `rm -r` comes in pieces that would each be believed."""
     async with serving() as asker:
         workspace = (await asker.workspace()).id
-        for number in range(0, 40, 4):
-            for note in range(number, number + 4):
-                (full_vault / f"{note:02}.md").unlink()
-            if number == 0:
-                await asker.told(workspace, "deleted", "03.md")
+        for number in range(4):
+            (full_vault / f"{number:02}.md").unlink()
+        await asker.told(workspace, "deleted", "03.md")
+        for number in range(4, 11):
+            (full_vault / f"{number:02}.md").unlink()
         await available(asker, False)
-        assert len(await asker.hashes(workspace)) >= 30
+        assert len(await asker.hashes(workspace)) == 36
 
 
 async def test_few_deletions_are_believed_at_once(full_vault: Path, serving: Serving) -> None:
@@ -182,3 +184,29 @@ async def test_one_vaults_outage_is_not_anothers(full_vault: Path, tmp_path: Pat
         os.utime(other / "a.md")
         (other / "b.md").write_text("new")
         await asker.told((await asker.workspace("other")).id, "created", "b.md")
+
+
+async def test_an_operator_who_knows_better_is_believed(
+    full_vault: Path, tmp_path: Path, serving: Serving, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "HELD_RESCAN_SECONDS", 0.2)
+    settings = NotesSettings(database_url=database_url)
+    async with serving() as asker:
+        workspace = (await asker.workspace()).id
+        assert await believe(settings, "vault") == 1  # nothing is missing
+        full_vault.rename(tmp_path / "away")
+        full_vault.mkdir()
+        await available(asker, False)
+        assert await believe(settings, "vault") == 0
+        await available(asker, True)
+        assert await asker.hashes(workspace) == {}
+        for number in range(40):
+            (full_vault / f"{number:02}.md").write_text("again")
+
+        async def there_again() -> bool:
+            return len(await asker.hashes(workspace)) == 40
+
+        await eventually(there_again)
+        for number in range(40):
+            (full_vault / f"{number:02}.md").unlink()
+        await available(asker, False)  # only that one loss

@@ -148,3 +148,20 @@ async def test_a_read_during_replacements_is_always_one_whole_version(vault: Pat
             for note in notes:
                 assert len(set(note.content)) == 1
                 assert note.content_hash == hashlib.sha256(note.content.encode()).hexdigest()
+
+
+async def test_odd_files_do_not_keep_the_others_from_being_indexed(vault: Path, serving: Serving) -> None:
+    deep = vault / "/".join(["d" * 250] * 12)
+    deep.mkdir(parents=True)
+    (deep / "long path.md").write_text("a path that is longer than a key of an index")
+    (vault / "future.md").write_text("from a time after 2262")
+    os.utime(vault / "future.md", ns=(2**63 + 10**18, 2**63 + 10**18))
+    (vault / "past.md").write_text("from before the epoch")
+    os.utime(vault / "past.md", ns=(-(10**18), -(10**18)))
+    (vault / "tags.md").write_text("#" + "x" * 5000 + " #" + "/".join("abc" * 50) + '\n---\ntitle: "\\ud800"\n---\n')
+    (vault / "title.md").write_text("# " + "t" * 100_000)
+    (vault / "new\nline.md").write_text("#a")
+    async with serving() as asker:
+        workspace = await asker.workspace()
+        assert list(await asker.hashes(workspace.id)) == ["future.md", "new\nline.md", "past.md", "tags.md", "title.md"]
+        assert (await asker.read(workspace.id, "new\nline.md")).tags == ["a"]

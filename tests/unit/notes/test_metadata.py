@@ -3,8 +3,10 @@
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from services.notes.metadata import extract, tag_keys
+from services.notes.metadata import TITLE_CHARACTERS_MAX, extract, tag_keys
 
 
 def title(text: str, name: str = "file name.md") -> str:
@@ -22,6 +24,7 @@ def tags(text: str) -> list[str]:
         ("---\ntitle: ''\n---\n# Heading\n", "Heading"),
         ("---\ntitle: [a]\n---\n# Heading\n", "Heading"),
         ("---\ntitle: 2026-02-30\n---\n", "2026-02-30"),
+        ('---\ntitle: "\\0x"\n---\n# Heading\n', "Heading"),
         ("---\ntitle: a: b\n---\n# Heading\n", "Heading"),
         ("text\n\n# Heading ##\n# Second\n", "Heading"),
         ("#no heading\n\n## Level two\n\n   # Three spaces\n", "Three spaces"),
@@ -104,3 +107,20 @@ def test_hostile_text_takes_no_longer_than_other_text(unit: str) -> None:
     started = time.process_time()
     extract(text, "n.md")
     assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    "text", ["#" + "a" * 3000, "#" + "a/" * 100 + "a", '---\ntags: ["\\ud800", "\\0"]\n---\n', "---\ntags: [" + "b" * 3000 + "]\n---\n"]
+)
+def test_what_no_index_can_hold_is_no_tag(text: str) -> None:
+    assert tags(text) == []
+
+
+@given(st.one_of(st.text(), st.from_regex(r"(---\n)?(title: |tags: |# |#|`{1,3}|\[|\(|/|é|中|\n|\\|\"|\ud7ff){0,60}")))
+def test_any_text_has_a_title_and_tags_that_can_be_stored(text: str) -> None:
+    found = extract(text.encode("utf-8", "ignore").decode().replace("\0", ""), "name.md")
+    assert found.title
+    assert len(found.title) <= TITLE_CHARACTERS_MAX
+    for value in (found.title, *found.tags, *tag_keys(found.tags)):
+        assert value.encode()
+        assert "\0" not in value
