@@ -47,7 +47,7 @@ def resolve(ref: str) -> Target | None:
     `#heading` narrows a reference to a section; the note is the same.
     """
     path = ref.split("#", 1)[0]
-    if ":" in path.split("/", 1)[0] or path.startswith("//") or "\\" in path or "\x00" in path:
+    if ":" in path.split("/", 1)[0] or path.startswith("//") or path.endswith("/") or "\\" in path or "\x00" in path:
         return None
     if path.startswith("/"):
         directory, _, rest = path[1:].partition("/")
@@ -71,7 +71,7 @@ def resolve(ref: str) -> Target | None:
 
 def _target(directory: str | None, path: str) -> Target | None:
     parts = path.split("/")
-    if directory == "" or not path.lower().endswith(NOTE_ENDINGS) or any(part in ("", ".", "..") for part in parts):
+    if directory in ("", ".", "..") or not path.lower().endswith(NOTE_ENDINGS) or any(part in ("", ".", "..") for part in parts):
         return None
     return Target(directory, path)
 

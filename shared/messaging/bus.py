@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 WORKERS_PER_SUBJECT = 32
 # Requests in flight when a stop begins may take this long; then they are cancelled, and answered so.
 DRAIN_SECONDS = 5.0
-# A frozen server is noticed after two missed pings: within 15 s.
-PING_SECONDS = 5
+# A frozen server is noticed at the third ping without an answer: within 15 s.
+PING_SECONDS = 4
 RECONNECT_SECONDS = 0.25
 EXIT_CONNECTION_LOST = 70
 

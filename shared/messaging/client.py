@@ -67,13 +67,13 @@ class Client:
         """
         child = scope.child(timeout if timeout is not None else query.timeout_seconds)
         body = request.model_dump_json().encode()
-        patience = asyncio.get_running_loop().time() + min(ABSENT_SECONDS, max(0.0, child.remaining))
-        pause = 0.02
+        loop, patience, pause = asyncio.get_running_loop(), None, 0.02
         while True:
             try:
                 return await self._ask_once(query, body, child)
             except _Absent:
-                if not query.idempotent or asyncio.get_running_loop().time() + pause > patience:
+                patience = patience or loop.time() + min(ABSENT_SECONDS, max(0.0, child.remaining))
+                if not query.idempotent or loop.time() + pause > patience:
                     raise _unavailable(query) from None
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads retries, guards nothing
                 pause = min(pause * 2, 0.3)
