@@ -13,7 +13,7 @@ from local.demo_model.sentences import sentences
 
 _MOST = 4
 _BEST_SOURCES = 4
-_ENOUGH_OF_BEST = 0.5
+_ENOUGH_OF_BEST = 0.4
 _HEADING_WEIGHT = 0.55
 _EARLIER_WEIGHT = 0.6
 _NEAR_DUPLICATE = 0.65
@@ -29,6 +29,7 @@ _ASKS_AMOUNT = re.compile(
     re.IGNORECASE,
 )
 _AMOUNT = re.compile(r"\d|\b(once|twice|daily|weekly|every|two|three|four|five|six|seven|eight|nine|ten)\b|[一二三四五六七八九十每]")
+_PASSAGE_SHARE = 0.5
 # The least share of the question's words that a source must hold to count as an answer. Pairs of characters match by chance more
 # rarely than words do, and fewer of them match a paraphrase.
 _LEAST_SHARE = {True: 0.25, False: 0.34}
@@ -49,6 +50,7 @@ class _Candidate:
     text: str
     terms: frozenset[str]
     near: frozenset[str]
+    around: frozenset[str]
     headings: frozenset[str]
 
 
@@ -98,9 +100,10 @@ def _candidates(sources: Sequence[Source]) -> Iterable[_Candidate]:
         headings = frozenset(terms(" ".join((*source.heading_path, PurePosixPath(source.file_path).stem.replace("-", " ")))))
         texts = list(sentences(source.content))
         held = [frozenset(terms(text)) for text in texts]
+        around = headings.union(*held)
         for position, text in enumerate(texts):
             near = frozenset[str]().union(*held[max(0, position - 1) : position + 2])
-            yield _Candidate(at, position, text, held[position], near, headings)
+            yield _Candidate(at, position, text, held[position], near, around, headings)
 
 
 def _weights(wanted: Mapping[str, float], candidates: Sequence[_Candidate]) -> dict[str, float]:
@@ -131,12 +134,15 @@ def _form(text: str, *, amount: bool) -> float:
 
 
 def _is_relevant(candidate: _Candidate, wanted: Mapping[str, float], question: Question) -> bool:
-    """Whether the sentence, read below its headings, holds enough of the question."""
-    held = sum(1 for term in wanted if term in candidate.terms or term in candidate.headings)
+    """Whether the sentence, read below its headings, holds enough of the question; half of that within a passage that holds much of it."""
     if not any(term in candidate.terms for term in wanted) and candidate.position > 1:
         return False
-    least = math.ceil(_LEAST_SHARE[is_chinese(question.text)] * len(question.words.terms))
-    return held >= max(1, min(least, 4))
+    held = sum(1 for term in wanted if term in candidate.terms or term in candidate.headings)
+    around = sum(1 for term in wanted if term in candidate.around)
+    least = _LEAST_SHARE[is_chinese(question.text)] * len(question.words.terms)
+    if around >= max(2.0, _PASSAGE_SHARE * len(question.words.terms)):
+        least /= 2
+    return held >= max(1, min(math.ceil(least), 4))
 
 
 def _about_itself(scored: list[tuple[float, _Candidate]], own: frozenset[str]) -> list[tuple[float, _Candidate]]:

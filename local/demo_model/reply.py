@@ -74,7 +74,7 @@ _THINK_AGAIN = {
     True: "没有合适的内容，换少一些的词再查：{words}。",
 }
 _THINK_QUOTE = {
-    False: "{count} passages came back; I quote the sentences that share most with the question.",
+    False: "Passages found: {count}. I quote the sentences that share most with the question.",
     True: "找到 {count} 段；引用与问题最相近的句子。",
 }
 
