@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from services.notes import catalog, changes, losses, metadata
@@ -170,7 +170,9 @@ class _Batch:
 
 def _seen(path: str, raw: RawNote) -> Seen:
     found = describe(path, raw.data)
-    return Seen(path, raw.stat, hashlib.sha256(raw.data).hexdigest(), found.title, found.tags)
+    # What may have changed again unseen is stored with a stat that no file has, so that the next look reads it, also after a crash.
+    stat = raw.stat if raw.settled else replace(raw.stat, ctime_ns=0)
+    return Seen(path, stat, hashlib.sha256(raw.data).hexdigest(), found.title, found.tags)
 
 
 def _missing(survey: Survey, known: dict[str, Known]) -> set[str]:
