@@ -96,24 +96,22 @@ def queries_from(vault: Path) -> Iterator[str]:
                 yield line[3:].strip()
 
 
-async def main(vault: Path, *, vectors: bool) -> None:
+async def main(vault: Path, queries: list[str], *, vectors: bool) -> None:
     """Run it."""
-    files = sum(1 for _ in vault.rglob("*.md"))
-    queries = [query for query in dict.fromkeys(queries_from(vault)) if query][:200]
     with tempfile.TemporaryDirectory() as directory:
         async with running(vault, Path(directory)) as client:
             await answering(client)
             ready = time.perf_counter()
-            while (now := await status(client)).pending or not now.indexed + now.unembedded:
+            while (now := await status(client)).pending or not now.indexed + now.unembedded:  # noqa: ASYNC110 - as a client sees it
                 await asyncio.sleep(0.02)
             seconds = time.perf_counter() - ready
             (publication,) = (await client.ask(retrieval.PUBLICATION_LIST, PublicationRequest(), Scope.root(10))).items
-            print(f"{files} files, {publication.documents} notes, {publication.chunks} chunks")
+            print(f"{publication.documents} notes, {publication.chunks} chunks")
             print(f"found by words {seconds:.2f} s after readiness ({publication.chunks / max(seconds, 1e-3):.0f} chunks/s, first start)")
             say("words alone, stored run, vectors being made", await latencies(client, queries, "keyword_chunks"))
             say("search with the query's embedding, vectors being made", await latencies(client, queries))
             say("search, embedding remembered, vectors being made", await latencies(client, queries))
-            while vectors and (now := await status(client)).unembedded:
+            while vectors and (now := await status(client)).unembedded:  # noqa: ASYNC110
                 await asyncio.sleep(1)
             if vectors:
                 fresh = [f"{query} in detail" for query in queries]
@@ -126,4 +124,5 @@ if __name__ == "__main__":
     parser.add_argument("vault", type=Path)
     parser.add_argument("--vectors", action="store_true")
     options = parser.parse_args()
-    asyncio.run(main(options.vault.resolve(), vectors=options.vectors))
+    headings = [query for query in dict.fromkeys(queries_from(options.vault)) if query][:200]
+    asyncio.run(main(options.vault.resolve(), headings, vectors=options.vectors))

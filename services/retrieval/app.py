@@ -47,7 +47,7 @@ async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
         await writer.load()
         indexer = Indexer(pool, bus.client, writer, backlog)
         stack.callback(indexer.close)
-        vectors = Vectors(pool, writer, embedder) if embedder else None
+        vectors = Vectors(pool, indexer, writer, embedder) if embedder else None
         searcher = Searcher(pool, bus.client, engine, writer, embedder)
         handlers = Handlers(pool, bus.client, searcher, Runs(pool, searcher, writer), backlog, indexer, writer, vectors)
         feed = Feed(bus.nats, indexer, backlog)

@@ -68,16 +68,18 @@ async def document_id(pool: Pool, workspace: UUID, path: str, moved_from: str | 
     It is made of workspace and path, so that tables which are made anew give the same ids; a move takes it along, and a new
     note at the old path then gets the next one.
     """
+    paths = [path, moved_from] if moved_from else [path]
     async with connection(pool) as db:
-        paths = [path, moved_from] if moved_from else [path]
-        rows = await db.fetch("SELECT path, id FROM documents WHERE workspace = $1 AND path = ANY($2)", workspace, paths)
-        present = {row["path"]: row["id"] for row in rows}
-        for candidate in paths:
-            if candidate in present:
-                return UUID(str(present[candidate]))
         for attempt in range(1000):
             made = uuid5(NAMESPACE, f"{workspace}\0{path}\0{attempt}" if attempt else f"{workspace}\0{path}")
-            if not await db.fetchval("SELECT EXISTS (SELECT FROM documents WHERE id = $1)", made):
+            rows = await db.fetch(
+                "SELECT path, id FROM documents WHERE (workspace = $1 AND path = ANY($2)) OR id = $3", workspace, paths, made
+            )
+            present: dict[str, UUID] = {row["path"]: row["id"] for row in rows}
+            for candidate in paths:
+                if candidate in present:
+                    return present[candidate]
+            if not rows:
                 return made
     raise RuntimeError("a thousand notes were moved away from one path")
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import batched
 from uuid import UUID
 
 from services.retrieval import documents
@@ -61,7 +62,13 @@ class Indexer:
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "cutting")
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
+        self._writing: asyncio.Task[None] | None = None
         self.last_error: str | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether notes are being taken in just now."""
+        return self._lock.locked()
 
     async def apply(self, batch: Sequence[Dirty]) -> list[Dirty]:
         """Take a batch in; what could not be read just now is returned, to be tried again.
@@ -72,42 +79,59 @@ class Indexer:
         for one in batch:
             self._backlog.add(one.workspace, one.path, one.revision or 0)
         async with self._lock:
-            failed: list[Dirty] = []
-            held: list[tuple[Change, UUID | None]] = []
-            for start in range(0, len(batch), READS_AT_ONCE):
-                part = batch[start : start + READS_AT_ONCE]
-                # In order, and moves before what reads their paths: a document's id goes with the move.
-                moves = [Moved(one.workspace, one.moved_from, one.path, one.revision) for one in part if one.moved_from and one.revision]
-                if moves:
-                    await self._commit(held)
-                    held = []
-                    await self._commit([(move, None) for move in moves])
-                for one, prepared in zip(part, await self._prepare_all(part), strict=True):
-                    if isinstance(prepared, ServiceError):
-                        self.last_error = f"A note could not be read: {prepared.detail}"
-                        failed.append(one)
-                    elif prepared is None:
-                        self._backlog.done(one.workspace, one.path, one.revision)
-                    else:
-                        held.append(prepared)
-                if sum(len(change.passages) for change, _ in held if isinstance(change, CutNote)) >= CHUNKS_PER_COMMIT:
-                    await self._commit(held)
-                    held = []
-            await self._commit(held)
-            if not failed:
-                self.last_error = None
+            try:
+                failed = await self._apply(batch)
+            finally:
+                await self._written()
+        if not failed:
+            self.last_error = None
+        return failed
+
+    async def _apply(self, batch: Sequence[Dirty]) -> list[Dirty]:
+        failed: list[Dirty] = []
+        held: list[tuple[Change, UUID | None]] = []
+        for part in batched(batch, READS_AT_ONCE):
+            # In order, and moves before what reads their paths: a document's id goes with the move.
+            moves = [Moved(one.workspace, one.moved_from, one.path, one.revision) for one in part if one.moved_from and one.revision]
+            if moves:
+                await self._commit(held)
+                held = []
+                await self._commit([(move, None) for move in moves])
+            for one, prepared in zip(part, await self._prepare_all(part), strict=True):
+                if isinstance(prepared, ServiceError):
+                    self.last_error = f"A note could not be read: {prepared.detail}"
+                    failed.append(one)
+                elif prepared is None:
+                    self._backlog.done(one.workspace, one.path, one.revision)
+                else:
+                    held.append(prepared)
+            if sum(len(change.passages) for change, _ in held if isinstance(change, CutNote)) >= CHUNKS_PER_COMMIT:
+                await self._commit(held)
+                held = []
+        await self._commit(held)
         return failed
 
     async def _commit(self, changes: list[tuple[Change, UUID | None]]) -> None:
         if not changes:
             return
         await documents.commit(self._pool, changes)
+        await self._written()
+        # The index is written while the next notes are cut.
+        self._writing = asyncio.create_task(self._write_index([change for change, _ in changes]))  # noqa: RUF006 - awaited by _written
+
+    async def _written(self) -> None:
+        """Until the index has what was committed, or has failed to take it."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            await writing
+
+    async def _write_index(self, changes: Sequence[Change]) -> None:
         try:
             await self._writer.drain()
         except ServiceError as error:
             # Stored all the same, and found by words in the tables; the index writer tries again.
             logger.warning("The index could not be written: %s", error.detail)
-        for change, _ in changes:
+        for change in changes:
             if not isinstance(change, Moved):
                 self._backlog.done(change.workspace, change.path, change.revision)
 
@@ -127,7 +151,7 @@ class Indexer:
                 note = await self._client.ask(notes.NOTE_READ, ReadNote(workspace=one.workspace, path=one.path), Scope.root(READ_SECONDS))
         except ServiceError as error:
             return self._unread(one, stored, error)
-        document = await documents.document_id(self._pool, one.workspace, note.path, one.moved_from)
+        document = stored.id if stored else await documents.document_id(self._pool, one.workspace, note.path, one.moved_from)
         try:
             cut = await asyncio.get_running_loop().run_in_executor(self._thread, cut_note, one.workspace, document, note)
         except Exception:  # one note that breaks the cutting must not keep the others from being found

@@ -8,8 +8,9 @@ import asyncio
 import base64
 import logging
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import batched
 from uuid import UUID
 
 import asyncpg
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 HITS_PER_LEG = 100
 # For whole notes the best hundred passages may be of too few notes.
 HITS_PER_LEG_FOR_NOTES = 400
+# Read beyond the limit, for hits that have gone since.
+READ_AHEAD = 10
 # What a search waits for the engine, and for the query's vector.
 ENGINE_SECONDS = 0.8
 EMBEDDING_SECONDS = 0.8
@@ -192,15 +195,22 @@ class Searcher:
 
     async def _read(self, ranked: Sequence[tuple[UUID, float]], condition: index.Filter, limit: int, *, whole_notes: bool) -> list[Found]:
         """The passages from the tables. Ids that the tables no longer have, and what the account may not read, are left out."""
+        found: list[Found] = []
+        size = len(ranked) if whole_notes else limit + READ_AHEAD
         async with connection(self._pool) as db:
-            rows = await db.fetch(
-                "SELECT c.*, d.path, d.title, d.content_hash FROM chunks c JOIN documents d ON d.id = c.document "
-                "WHERE c.id = ANY($1) AND c.workspace = ANY($2) AND NOT d.excluded AND ($3 OR NOT c.exchange)",
-                [one for one, _ in ranked], condition.workspaces, condition.include_exchanges,
-            )  # fmt: skip
-        by_id = {row["id"]: row for row in rows}
-        found = (_found(by_id[one], score) for one, score in ranked if one in by_id)
-        return _first(_best_of_each_note(found) if whole_notes else found, limit)
+            for some in batched(ranked, max(size, 1)):
+                rows = await db.fetch(
+                    "SELECT c.id AS chunk, c.document, c.workspace, d.path, d.title, d.content_hash, c.ordinal, c.heading_path, "
+                    'c.start_at AS start, c.end_at AS "end", c.text, c.sha256 '
+                    "FROM chunks c JOIN documents d ON d.id = c.document "
+                    "WHERE c.id = ANY($1) AND c.workspace = ANY($2) AND NOT d.excluded AND ($3 OR NOT c.exchange)",
+                    [one for one, _ in some], condition.workspaces, condition.include_exchanges,
+                )  # fmt: skip
+                by_id = {row["chunk"]: row for row in rows}
+                found += [_found(by_id[one], score) for one, score in some if one in by_id]
+                if len(found) >= limit:
+                    break
+        return (_best_of_each_note(found) if whole_notes else found)[:limit]
 
 
 def check(query: str, filters: Filters, limit: int) -> None:
@@ -218,22 +228,14 @@ def check(query: str, filters: Filters, limit: int) -> None:
 
 
 def _found(row: asyncpg.Record, score: float) -> Found:
-    return Found(
-        row["id"], row["document"], row["workspace"], row["path"], row["title"], row["content_hash"], row["ordinal"], row["heading_path"],
-        row["start_at"], row["end_at"], row["text"], row["sha256"], round(score, 6),
-    )  # fmt: skip
+    return Found(**dict(row.items()), score=round(score, 6))
 
 
-def _best_of_each_note(found: Iterable[Found]) -> Iterable[Found]:
-    seen: set[UUID] = set()
+def _best_of_each_note(found: Sequence[Found]) -> list[Found]:
+    best: dict[UUID, Found] = {}
     for one in found:
-        if one.document not in seen:
-            seen.add(one.document)
-            yield one
-
-
-def _first(found: Iterable[Found], limit: int) -> list[Found]:
-    return [one for one, _ in zip(found, range(limit), strict=False)]
+        best.setdefault(one.document, one)
+    return list(best.values())
 
 
 async def _nothing() -> None:

@@ -10,8 +10,9 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import pairwise
 
 import snowballstemmer
 
@@ -60,12 +61,26 @@ def words(text: str) -> Iterator[str]:
             yield from _latin(piece["word"])
 
 
-def _latin(word: str) -> Iterator[str]:
+def count_words(text: str) -> Counter[str]:
+    """How often each word stands in a text: as `words`, but each spelling is taken apart once."""
+    counts: Counter[str] = Counter()
+    spellings: Counter[str] = Counter()
+    for run, spelling in _PIECE.findall(unicodedata.normalize("NFKC", text)):
+        if run:
+            counts.update(run)
+            counts.update(map("".join, pairwise(run)))
+        else:
+            spellings[spelling] += 1
+    for spelling, count in spellings.items():
+        for word in _latin(spelling):
+            counts[word] += count
+    return counts
+
+
+def _latin(word: str) -> Iterable[str]:
     if len(word) <= WORD_LENGTH_MAX:
-        yield from _latin_words(word)
-        return
-    for part in _PART.findall(word):
-        yield from _latin_words(part[:WORD_LENGTH_MAX])
+        return _latin_words(word)
+    return (one for part in _PART.findall(word) for one in _latin_words(part[:WORD_LENGTH_MAX]))
 
 
 @lru_cache(100_000)
@@ -91,8 +106,7 @@ def word_id(word: str) -> int:
 
 def document_vector(text: str, headings: list[str], title: str) -> SparseVector:
     """BM25 weights of a chunk's words, those of its headings and of the note's title included."""
-    counts: Counter[str] = Counter()
-    counts.update(words(text))
+    counts = count_words(text)
     length = _length(counts)
     frequencies: dict[str, float] = dict(counts)
     for heading in headings:
@@ -113,8 +127,8 @@ def query_vector(text: str) -> SparseVector:
 
 
 def _add(frequencies: dict[str, float], text: str, weight: float) -> None:
-    for word in words(text):
-        frequencies[word] = frequencies.get(word, 0.0) + weight
+    for word, count in count_words(text).items():
+        frequencies[word] = frequencies.get(word, 0.0) + weight * count
 
 
 def _length(counts: Counter[str]) -> float:

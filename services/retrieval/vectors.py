@@ -11,6 +11,7 @@ import asyncpg
 
 from services.retrieval.embedding import Embedder, EmbeddingError
 from services.retrieval.index_writer import IndexWriter
+from services.retrieval.indexer import Indexer
 from services.retrieval.passages import embedded_text
 from shared.contracts.errors import ServiceError
 from shared.database.pool import UNAVAILABLE, Pool, connection
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 PASSAGES_PER_REQUEST = 8
 REUSED_PER_WRITE = 128
 IDLE_SECONDS = 1.0
+BUSY_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 RETRY_SECONDS_MAX = 30.0
 
@@ -27,8 +29,9 @@ RETRY_SECONDS_MAX = 30.0
 class Vectors:
     """The loop. `last_error` is a sentence, None after a success."""
 
-    def __init__(self, pool: Pool, writer: IndexWriter, embedder: Embedder) -> None:
+    def __init__(self, pool: Pool, indexer: Indexer, writer: IndexWriter, embedder: Embedder) -> None:
         self._pool = pool
+        self._indexer = indexer
         self._writer = writer
         self._embedder = embedder
         self.last_error: str | None = None
@@ -37,6 +40,10 @@ class Vectors:
         """For ever."""
         retry = RETRY_SECONDS
         while True:
+            if self._indexer.busy:
+                # Words first: a model on this machine would take the time that they need.
+                await asyncio.sleep(BUSY_SECONDS)
+                continue
             try:
                 worked = await self.step()
                 self.last_error, retry = None, RETRY_SECONDS

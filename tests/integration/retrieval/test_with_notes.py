@@ -1,0 +1,72 @@
+"""Retrieval beside the real notes service: a vault on disk, edited by another program."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from local.index_engine import Engine
+from local.index_engine import routes as engine_routes
+from services.notes.app import serve as serve_notes
+from services.notes.settings import NotesSettings
+from services.retrieval.app import serve as serve_retrieval
+from services.retrieval.settings import RetrievalSettings
+from shared.contracts import retrieval
+from shared.contracts.errors import ServiceError
+from shared.contracts.retrieval import SearchRequest, Status, StatusRequest
+from shared.messaging.bus import Bus
+from shared.messaging.scope import Scope
+from tests.support.polling import eventually
+
+
+@asynccontextmanager
+async def running(nats_url: str, database_url: str, vault: Path, home: Path) -> AsyncIterator[Bus]:
+    stop = asyncio.Event()
+    engine, index, asker = Engine(home / "qdrant"), Bus("index", nats_url), Bus("test", nats_url)
+    await engine.open()
+    await index.connect()
+    await index.serve(engine_routes(engine))
+    await asker.connect()
+    services = asyncio.gather(
+        serve_notes(NotesSettings(nats_url=nats_url, database_url=database_url, home=home, vaults=str(vault)), stop),
+        serve_retrieval(RetrievalSettings(nats_url=nats_url, database_url=database_url), stop),
+    )
+    try:
+        yield asker
+    finally:
+        stop.set()
+        await services
+        await asker.stop()
+        await index.stop()
+        await engine.close()
+
+
+async def test_a_vault_on_disk_is_found_and_followed(nats_url: str, database_url: str, tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    (vault / "birds").mkdir(parents=True)
+    (vault / "birds" / "wader.md").write_bytes("\ufeff---\ntags: [bird]\n---\r\n# Waders\r\n\r\nThe heron stands. 苍鹭站立。\r\n".encode())
+    async with running(nats_url, database_url, vault, tmp_path / "home") as bus:
+
+        async def paths(query: str) -> list[str]:
+            try:
+                reply = await bus.client.ask(retrieval.SEARCH, SearchRequest(query=query), Scope.root(10))
+            except ServiceError:
+                return ["not yet"]
+            return [hit.file_path for hit in reply.hits]
+
+        async def finds(query: str, *expected: str) -> None:
+            async def found() -> bool:
+                return await paths(query) == list(expected)
+
+            await eventually(found, 15)
+
+        await finds("heron", "birds/wader.md")
+        await finds("苍鹭", "birds/wader.md")
+        (vault / "fish.md").write_text("The trout swims.")
+        await finds("trout", "fish.md")
+        (vault / "birds" / "wader.md").rename(vault / "moved.md")
+        await finds("heron", "moved.md")
+        (vault / "fish.md").unlink()
+        await finds("trout")
+        status = await bus.client.ask(retrieval.STATUS, StatusRequest(), Scope.root(10))
+        assert status == Status(indexed=0, pending=0, held=0, unembedded=1, oldest_pending_seconds=0, last_error=None)
