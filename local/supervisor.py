@@ -120,15 +120,12 @@ class _Run:
         self._stopping.set()
         self._signal(self._program.stop_signal)
         try:
-            async with asyncio.timeout(grace_seconds):
-                await asyncio.shield(self._task)
-        except TimeoutError:
-            self._report(f"{self._program.name} did not end within {grace_seconds:.0f} s and was killed")
-            self._signal(signal.SIGKILL)
-            await self._task
-        except asyncio.CancelledError:
-            self._signal(signal.SIGKILL)
-            raise
+            done, _ = await asyncio.wait({self._task}, timeout=grace_seconds)
+            if not done:
+                self._report(f"{self._program.name} did not end within {grace_seconds:.0f} s and was killed")
+        finally:
+            self._signal(signal.SIGKILL)  # where it still runs, also when nobody waits any more
+        await asyncio.wait({self._task})
 
     async def _keep_running(self) -> None:
         pause = _FIRST_PAUSE_SECONDS
