@@ -169,13 +169,28 @@ class Follower:
             if touched is None:
                 last_whole = loop.time()
             if touched is None or touched:
-                await self._scan(touched, identity, hints)
+                await self._while_answering(self._scan(touched, identity, hints))
             touched = await hints.take(PROBE_SECONDS)
 
     def _rescan_seconds(self, hints: Hints) -> float:
         if not hints.watching:
             return UNWATCHED_RESCAN_SECONDS
         return RESCAN_SECONDS if self._problem is None else HELD_RESCAN_SECONDS
+
+    async def _while_answering(self, scan: Coroutine[None, None, None]) -> None:
+        """Let a scan end, or give it up when the vault goes away or stops answering in the middle.
+
+        Raises:
+            VaultUnavailable: see `_identity`.
+        """
+        task = asyncio.create_task(scan)
+        try:
+            while not (await asyncio.wait({task}, timeout=PROBE_SECONDS))[0]:
+                await self._identity()
+            task.result()
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
 
     async def _scan(self, below: set[str] | None, identity: str, hints: Hints) -> None:
         same = self._believed in (None, identity)

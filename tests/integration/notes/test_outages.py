@@ -4,6 +4,8 @@
 import os
 import shutil
 import subprocess
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -12,6 +14,7 @@ import pytest
 from services.notes import keeping, losses
 from services.notes.__main__ import believe
 from services.notes.settings import NotesSettings
+from services.notes.vault import Vault
 from shared.contracts.errors import ErrorCode, ServiceError
 from tests.integration.notes.conftest import Asker, Serving, refused
 from tests.support.polling import eventually
@@ -210,3 +213,40 @@ async def test_an_operator_who_knows_better_is_believed(
         for number in range(40):
             (full_vault / f"{number:02}.md").unlink()
         await available(asker, False)  # only that one loss
+
+
+@pytest.mark.parametrize("what", ["identity", "survey"])
+async def test_a_mount_that_does_not_answer_is_an_outage_of_its_vault_alone(
+    full_vault: Path, tmp_path: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(keeping, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(keeping, "PROBE_SECONDS_MAX", 0.5)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.md").write_text("here")
+    answers = threading.Event()
+    answers.set()
+
+    def answering_late[*Arguments, T](really: Callable[[Vault, *Arguments], T]) -> Callable[[Vault, *Arguments], T]:
+        def wait_and_do(self: Vault, *arguments: *Arguments) -> T:
+            if self.root == full_vault:
+                answers.wait()
+            return really(self, *arguments)
+
+        return wait_and_do
+
+    for name in {"identity", what}:
+        monkeypatch.setattr(Vault, name, answering_late(getattr(Vault, name)))
+    async with serving(full_vault, other) as asker:
+        workspace = (await asker.workspace()).id
+        answers.clear()
+        try:
+            (full_vault / "00.md").write_text("a hint, so that something is done")
+            await available(asker, False)
+            await refused(asker.read(workspace, "00.md"), ErrorCode.VAULT_UNAVAILABLE)
+            (other / "b.md").write_text("new")
+            await asker.told((await asker.workspace("other")).id, "created", "b.md")
+        finally:
+            answers.set()
+        await available(asker, True)
+        await asker.told(workspace, "updated", "00.md")
