@@ -19,16 +19,18 @@ from services.retrieval.search import Searcher
 from services.retrieval.settings import RetrievalSettings
 from services.retrieval.vector_index import VectorIndex
 from services.retrieval.vectors import Vectors
+from shared.contracts.errors import ServiceError
 from shared.database.migrate import migrate
 from shared.database.pool import open_pool
 from shared.messaging.client import Client
-from shared.service import background, database_check, health_route, joined
+from shared.service import Check, background, database_check, health_route, joined
 
 NAME = "retrieval"
 logger = logging.getLogger(__name__)
 
 # Notes are cut in a thread; the event loop gets the interpreter back after this long, so that searches do not wait for it.
 SWITCH_SECONDS = 0.001
+HEALTH_SECONDS = 1.0
 
 
 async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
@@ -58,9 +60,22 @@ async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
             await stack.enter_async_context(background(work, what))
         if vectors is not None:
             await stack.enter_async_context(background(vectors.run(), "vectors"))
-        await bus.serve([*handlers.routes(), health_route(NAME, {"database": database_check(pool)})])
+        checks = {"database": database_check(pool), "index": _index_check(engine)}
+        await bus.serve([*handlers.routes(), health_route(NAME, checks)])
         logger.info("Retrieval is ready")
         await stop.wait()
+
+
+def _index_check(engine: VectorIndex) -> Check:
+    async def check() -> str | None:
+        try:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                await engine.count()
+        except (ServiceError, TimeoutError):
+            return "the search engine does not answer; words are looked up in the tables"
+        return None
+
+    return check
 
 
 async def _engine(settings: RetrievalSettings, client: Client, stack: AsyncExitStack) -> VectorIndex:
