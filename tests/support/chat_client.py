@@ -148,7 +148,7 @@ async def running(serve: Any, settings: Any) -> AsyncIterator[asyncio.Event]:
 
 
 @asynccontextmanager
-async def client_of(base_url: str) -> AsyncIterator[ChatClient]:
+async def client_of(base_url: str, *, within: float = 10) -> AsyncIterator[ChatClient]:
     """An HTTP client of a gateway, which is up when this begins."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=base_url, headers={"origin": base_url}, timeout=20, limits=limits) as http:
@@ -159,7 +159,7 @@ async def client_of(base_url: str) -> AsyncIterator[ChatClient]:
             except httpx.TransportError:
                 return False
 
-        await eventually(up, 10)
+        await eventually(up, within)
         yield ChatClient(http)
 
 

@@ -144,7 +144,9 @@ async def nothing_left_behind(stack: ChatStack, before: tuple[int, int, int]) ->
 
 async def test_what_was_written_stays_readable_and_the_call_is_paired(chat_stack: ChatStack) -> None:
     chat_stack.retrieval.gate = Gate()
-    chat_stack.provider.next(Script([chunk(role="assistant", content="I look it up."), *call_fragments("tea"), chunk(finish_reason="tool_calls")]))
+    chat_stack.provider.next(
+        Script([chunk(role="assistant", content="I look it up."), *call_fragments("tea"), chunk(finish_reason="tool_calls")])
+    )
     async with asyncio.timeout(20), chat_stack.client.chat("How hot?") as streamed:
         await streamed.read(until="ToolCallStart")
         await chat_stack.retrieval.gate.reached.wait()

@@ -173,5 +173,3 @@ async def test_preferences_are_each_accounts_own(chat_stack: ChatStack) -> None:
     changed = {"locale": "zh", "markdown": {"math": False, "diagrams": True, "callouts": True}}
     assert (await chat_stack.client.http.put("/api/preferences", json=changed)).json() == changed
     assert (await chat_stack.client.http.get("/api/preferences")).json() == changed
-
-

@@ -50,7 +50,11 @@ BODIES: list[tuple[str, bytes, int]] = [
     ("a bad client id", encoded(client_message_id="a\r\nb"), 422),
     ("a long client id", encoded(client_message_id="x" * 300), 422),
     ("unknown filters", encoded(retrieval={"filters": {"where": 1}}), 422),
-    ("both retry and parent", encoded(retry_message_id="11111111-1111-4111-8111-111111111111", parent_message_id="11111111-1111-4111-8111-111111111111"), 422),
+    (
+        "both retry and parent",
+        encoded(retry_message_id="11111111-1111-4111-8111-111111111111", parent_message_id="11111111-1111-4111-8111-111111111111"),
+        422,
+    ),
     ("an unknown provider", encoded(provider="nobody"), 422),
     ("an unknown model", encoded(model="none"), 422),
     ("an unknown conversation", encoded(conversation_id="11111111-1111-4111-8111-111111111111"), 404),
@@ -109,7 +113,9 @@ async def test_unknown_addresses_and_methods_are_problems(chat_stack: ChatStack)
     assert "POST" in answer.headers["allow"]
 
 
-@pytest.mark.parametrize("query", ["limit=1&limit=2", "limit=0", "limit=-1", "limit=1001", "limit=1e3", "limit=%D9%A3", "cursor=!!!", "limit=%ff"])
+@pytest.mark.parametrize(
+    "query", ["limit=1&limit=2", "limit=0", "limit=-1", "limit=1001", "limit=1e3", "limit=%D9%A3", "cursor=!!!", "limit=%ff"]
+)
 async def test_bad_queries_are_refused(chat_stack: ChatStack, query: str) -> None:
     answer = await chat_stack.client.http.get(f"/api/chat/conversations?{query}")
     assert answer.status_code in (400, 422), answer.text
