@@ -19,6 +19,8 @@ from shared.service import Check, background, database_check, health_route, join
 NAME = "notes"
 # A new vault is part of readiness until it is read, but a big one does not hold it up for longer than this.
 FIRST_SCAN_SECONDS = 8.0
+# Who asks for the health waits a little longer than this.
+CHECK_SECONDS = 1.0
 
 
 async def serve(settings: NotesSettings, stop: asyncio.Event) -> None:
@@ -56,8 +58,9 @@ def _vaults_check(pool: Pool) -> Check:
 
     async def check() -> str | None:
         try:
-            return await workspaces.unavailable(pool, count_unscanned=time.monotonic() - started < FIRST_SCAN_SECONDS)
-        except ServiceError as error:
-            return error.detail
+            async with asyncio.timeout(CHECK_SECONDS):
+                return await workspaces.unavailable(pool, count_unscanned=time.monotonic() - started < FIRST_SCAN_SECONDS)
+        except (ServiceError, TimeoutError):
+            return "not known while the database does not answer"
 
     return check
