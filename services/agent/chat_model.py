@@ -141,13 +141,15 @@ class ChatModel:
                 self._open(provider, body) as response,
             ):
                 async for payloads in _payloads(response):
-                    deltas = _feed(completion, payloads)
+                    deltas, failure = _feed(completion, payloads)
                     timer.reschedule(loop.time() + provider.timeouts.idle)
                     if deltas and not begun:
                         span.set_attribute("gen_ai.response.time_to_first_chunk", time.monotonic() - started)
                         begun = True
                     if deltas:
                         await deliver(deltas)
+                    if failure is not None:
+                        raise failure
                     if completion.finished:
                         break
             if not completion.ended_properly:
@@ -211,13 +213,17 @@ async def _not_a_stream(response: httpx.Response) -> None:
     raise ProviderFailure("provider_malformed", "The provider answered with something that is not a stream.", retriable=False)
 
 
-def _feed(completion: Completion, payloads: list[str]) -> list[Delta]:
+def _feed(completion: Completion, payloads: list[str]) -> tuple[list[Delta], ProviderFailure | None]:
+    """The deltas of these payloads, and what ended them early: what came before a broken or failing payload is kept."""
+    deltas: list[Delta] = []
     try:
-        return [delta for payload in payloads for delta in completion.feed(payload)]
+        for payload in payloads:
+            deltas += completion.feed(payload)
     except ProviderSaidError as error:
-        raise ProviderFailure("provider_refused", _quoted(str(error)), retriable=False) from None
+        return deltas, ProviderFailure("provider_refused", _quoted(str(error)), retriable=False)
     except MalformedStream as error:
-        raise ProviderFailure("provider_malformed", f"The provider's answer cannot be read: {error}.", retriable=False) from None
+        return deltas, ProviderFailure("provider_malformed", f"The provider's answer cannot be read: {error}.", retriable=False)
+    return deltas, None
 
 
 async def _refusal(response: httpx.Response) -> ProviderFailure | _TryAgain:

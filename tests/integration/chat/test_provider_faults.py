@@ -1,0 +1,135 @@
+"""What a provider can do wrong, and what the client is told: typed, once, with the text that came kept."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from local.ports import free_port
+from services.agent.app import serve as serve_agent
+from services.agent.settings import AgentSettings
+from services.gateway.app import serve as serve_gateway
+from services.gateway.settings import GatewaySettings
+from tests.support.chat_client import PASSWORD, ChatStack, client_of, running
+from tests.support.polling import eventually
+from tests.support.scripted_provider import DONE, Break, Gate, Script, ScriptedProvider, answer, calls, chunk, frame
+
+COMMENT = b": keep-alive\n\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "requests"),
+    [
+        (Script(status=400, body={"error": {"message": "bad words"}}), "provider_refused", 1),
+        (Script(status=401, body={"error": {"message": "bad key"}}), "provider_refused", 1),
+        (Script(status=302, body={}, headers={"location": "http://127.0.0.1:1/"}), "provider_refused", 1),
+        (Script(status=429, body={"error": {"message": "slow down"}}, headers={"retry-after": "0"}), "provider_rate_limited", 3),
+        (Script(status=503, body={}, headers={"retry-after": "0"}), "provider_unreachable", 3),
+        (Script(status=400, body={"error": {"message": "maximum context length is 10"}}), "context_too_long", 1),
+        (Script([chunk(content="Half"), Break()]), "provider_stream_broken", 1),
+        (Script([chunk(content="Half")]), "provider_stream_broken", 1),
+        (Script([chunk(content="Half"), frame({"error": {"message": "overloaded"}})]), "provider_refused", 1),
+        (Script([chunk(content="Half"), b"data: {\n\n"]), "provider_malformed", 1),
+        (Script([b"data: \xff\xfe\n\n"]), "provider_malformed", 1),
+        (Script([b"<html>down</html>"], content_type="text/html"), "provider_malformed", 1),
+        (Script([b'{"error":{"message":"in a 200"}}'], content_type="application/json"), "provider_refused", 1),
+        (Script([chunk(finish_reason="stop"), DONE]), "empty_answer", 1),
+    ],
+)
+async def test_a_failing_provider_ends_the_turn_with_one_typed_error(
+    chat_stack: ChatStack, script: Script, code: str, requests: int
+) -> None:
+    chat_stack.provider.standing = script
+    turn = await chat_stack.client.ask("Hi")
+    (error,) = turn.of("Error")
+    assert error["code"] == code
+    assert turn.done["status"] == "failed"
+    assert len(chat_stack.provider.exchanges) == requests
+    assert len(turn.of("Notice")) == requests - 1
+    conversation = await chat_stack.client.conversation(turn.started["conversation_id"])
+    reply = conversation["messages"][1]
+    assert (reply["status"], reply["content"]) == ("failed", turn.text)
+    assert turn.text == ("Half" if any(step == chunk(content="Half") for step in script.steps) else "")
+    if isinstance(script.body, dict) and "error" in script.body:
+        assert script.body["error"]["message"] in error["message"]
+
+
+async def test_a_failure_that_passes_before_the_first_token_is_tried_again(chat_stack: ChatStack) -> None:
+    gone = Script([Break()])
+    chat_stack.provider.next(gone, Script(status=500, body={}, headers={"retry-after": "0"}), answer("Here."))
+    turn = await chat_stack.client.ask("Hi")
+    assert (turn.text, turn.done["status"]) == ("Here.", "completed")
+    assert [notice["code"] for notice in turn.of("Notice")] == ["provider_retry"] * 2
+    assert turn.of("Usage")[0]["rounds"] == 1  # ON-12: a retried request is not a round
+
+
+async def test_arguments_that_are_cut_off_are_not_executed_and_not_said_again(chat_stack: ChatStack) -> None:  # ON-4
+    broken = [
+        chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "rag_search", "arguments": '{"query": "te'}}]),
+        chunk(finish_reason="tool_calls"),
+    ]
+    chat_stack.provider.next(Script([*broken, DONE]), answer("Sorry."))
+    turn = await chat_stack.client.ask("Hi")
+    (end,) = turn.of("ToolCallEnd")
+    assert (end["status"], end["arguments"]) == ("failed", '{"query": "te')
+    assert chat_stack.retrieval.asked == []
+    message = chat_stack.provider.exchanges[1].body["messages"][-2]
+    assert message["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert turn.done["status"] == "completed"
+
+
+async def test_whole_arguments_of_an_answer_cut_by_length_are_not_executed(chat_stack: ChatStack) -> None:  # ON-4
+    script = calls("tea")
+    cut = Script([step if step != chunk(finish_reason="tool_calls") else chunk(finish_reason="length") for step in script.steps])
+    chat_stack.provider.next(cut, answer("Sorry."))
+    await chat_stack.client.ask("Hi")
+    assert chat_stack.retrieval.asked == []
+
+
+TIMEOUTS = """
+[[provider]]
+name = "slow"
+base_url = "{url}"
+models = ["scripted"]
+tool_calling = {tools}
+[provider.timeouts]
+first_payload = 0.6
+idle = 0.6
+total = 2.5
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        Script([Gate()]),
+        Script([COMMENT, Gate()]),
+        Script([chunk(content="Half"), Gate()]),
+    ],
+)
+async def test_time_without_payload_ends_the_turn_and_comments_feed_no_timer(
+    nats_url: str, database_url: str, provider: ScriptedProvider, tmp_path: Path, script: Script
+) -> None:
+    toml = tmp_path / "providers.toml"
+    toml.write_text(TIMEOUTS.format(url=provider.base_url, tools="false"))
+    port = free_port()
+    agent = AgentSettings(nats_url=nats_url, database_url=database_url, providers_file=toml)
+    gateway = GatewaySettings(nats_url=nats_url, database_url=database_url, port=port, admin_password=PASSWORD, home=tmp_path)
+    async with running(serve_agent, agent), running(serve_gateway, gateway), client_of(f"http://127.0.0.1:{port}") as client:
+        await client.login()
+
+        async def up() -> bool:
+            return (await client.http.get("/api/providers")).status_code == 200
+
+        await eventually(up, 10)
+        provider.standing = script
+        async with asyncio.timeout(10):
+            turn = await client.ask("Hi")
+        assert turn.of("Error")[0]["code"] == "provider_timeout"
+        assert turn.done["status"] == "failed"
+        # ON-2: a provider without tool calling answers directly, and the client is told.
+        assert turn.started["retrieval"] == "unavailable"
+        assert turn.of("Notice")[0]["code"] == "retrieval_unavailable"
+        assert "tools" not in provider.exchanges[0].body
+        async with asyncio.timeout(1):
+            await provider.exchanges[0].closed_early.wait()
