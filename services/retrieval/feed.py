@@ -1,11 +1,13 @@
 """Hears of changed notes: the durable consumer of the stream NOTES. A fact is acknowledged once its note's state is committed."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
 
+import asyncpg
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client as Nats
@@ -19,6 +21,7 @@ from services.retrieval.indexer import Dirty, Indexer
 from shared.contracts import notes
 from shared.contracts.errors import ServiceError
 from shared.contracts.notes import NoteChanged
+from shared.database.pool import UNAVAILABLE
 from shared.messaging import streams
 
 logger = logging.getLogger(__name__)
@@ -30,6 +33,8 @@ ACK_WAIT_SECONDS = 60.0
 IN_PROGRESS_SECONDS = 20.0
 RETRY_SECONDS = 2.0
 RETRY_SECONDS_MAX = 60.0
+
+NATS_FAILURES = (nats.errors.Error, nats.js.errors.Error, TimeoutError)
 
 
 class Feed:
@@ -48,7 +53,8 @@ class Feed:
 
     async def close(self) -> None:
         """Stop listening. A pull subscription holds what nobody fetched, and a connection would wait for that when it drains."""
-        await self._subscription.unsubscribe()
+        with contextlib.suppress(*NATS_FAILURES):
+            await self._subscription.unsubscribe()
 
     async def run(self) -> None:
         """Take in what is heard; for ever."""
@@ -57,7 +63,7 @@ class Feed:
                 messages = await self._subscription.fetch(BATCH, timeout=FETCH_SECONDS)
             except TimeoutError:  # nats-py raises its own and the standard one; its own is one too
                 continue
-            except (nats.errors.Error, nats.js.errors.Error) as error:
+            except NATS_FAILURES as error:
                 logger.warning("The stream of changed notes cannot be read yet: %r", error)
                 await asyncio.sleep(RETRY_SECONDS)
                 await self._open_again()
@@ -66,9 +72,10 @@ class Feed:
 
     async def _open_again(self) -> None:
         try:
+            await self._subscription.unsubscribe()
             await streams.ensure(self._nats, notes.STREAM)
             self._subscription = await self._subscribe()
-        except (nats.errors.Error, nats.js.errors.Error) as error:
+        except NATS_FAILURES as error:
             logger.warning("The consumer of changed notes cannot be made yet: %r", error)
 
     async def _subscribe(self) -> JetStreamContext.PullSubscription:
@@ -98,14 +105,18 @@ class Feed:
         async with _in_progress([message for message, _ in waiting]):
             try:
                 failed = {(one.workspace, one.path) for one in await self._indexer.apply(list(dirty.values()))}
-            except ServiceError as error:
-                logger.warning("Changed notes cannot be stored yet: %s", error.detail)
+            except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
+                logger.warning("Changed notes cannot be stored yet: %s", error)
                 failed = {key for _, key in waiting}
-        for message, key in waiting:
-            if key in failed:
-                await message.nak(delay=min(RETRY_SECONDS * message.metadata.num_delivered, RETRY_SECONDS_MAX))
-            else:
-                await message.ack()
+        try:
+            for message, key in waiting:
+                if key in failed:
+                    await message.nak(delay=min(RETRY_SECONDS * message.metadata.num_delivered, RETRY_SECONDS_MAX))
+                else:
+                    await message.ack()
+        except NATS_FAILURES as error:
+            # They come again, and are known then by their notes' state.
+            logger.warning("Facts that were taken in could not be acknowledged: %r", error)
 
 
 def _parsed(message: Msg) -> NoteChanged | None:
@@ -132,8 +143,9 @@ async def _in_progress(messages: Sequence[Msg]) -> AsyncIterator[None]:
     async def tell() -> None:
         while True:
             await asyncio.sleep(IN_PROGRESS_SECONDS)
-            for message in messages:
-                await message.in_progress()
+            with contextlib.suppress(*NATS_FAILURES):
+                for message in messages:
+                    await message.in_progress()
 
     telling = asyncio.create_task(tell(), name="in progress")
     try:

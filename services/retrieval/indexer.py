@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import batched
+from typing import cast
 from uuid import UUID
 
 from services.retrieval import documents
@@ -49,6 +50,10 @@ class Dirty:
     revision: int | None = None
     missed: str | None = None
     moved_from: str | None = None
+
+
+# A change to store with its document's id; why the note cannot be read just now; None where there is nothing to do.
+type _Prepared = tuple[Change, UUID | None] | ServiceError | None
 
 
 class Indexer:
@@ -135,14 +140,19 @@ class Indexer:
             if not isinstance(change, Moved):
                 self._backlog.done(change.workspace, change.path, change.revision)
 
-    async def _prepare_all(self, batch: Sequence[Dirty]) -> list[tuple[Change, UUID | None] | ServiceError | None]:
+    async def _prepare_all(self, batch: Sequence[Dirty]) -> list[_Prepared]:
         by_workspace: dict[UUID, list[str]] = {}
         for one in batch:
             by_workspace.setdefault(one.workspace, []).append(one.path)
         known = {workspace: await documents.known(self._pool, workspace, paths) for workspace, paths in by_workspace.items()}
-        return await asyncio.gather(*(self._prepare(one, known[one.workspace].get(one.path)) for one in batch))
+        work = (self._prepare(one, known[one.workspace].get(one.path)) for one in batch)
+        prepared = await asyncio.gather(*work, return_exceptions=True)
+        for one in prepared:
+            if isinstance(one, BaseException) and not isinstance(one, ServiceError):
+                raise one
+        return cast("list[_Prepared]", prepared)
 
-    async def _prepare(self, one: Dirty, stored: Known | None) -> tuple[Change, UUID | None] | ServiceError | None:
+    async def _prepare(self, one: Dirty, stored: Known | None) -> _Prepared:
         """The change to store; None where there is nothing to do."""
         if one.content_hash is not None and stored is not None and stored.content_hash == one.content_hash and not one.moved_from:
             return None
@@ -159,7 +169,7 @@ class Indexer:
             return ServiceError(ErrorCode.INTERNAL, "it could not be cut into passages")
         return cut, document
 
-    def _unread(self, one: Dirty, stored: Known | None, error: ServiceError) -> tuple[Change, UUID | None] | ServiceError | None:
+    def _unread(self, one: Dirty, stored: Known | None, error: ServiceError) -> _Prepared:
         if error.code is ErrorCode.WORKSPACE_NOT_FOUND:
             return None  # no longer served: what is known of it stays
         if error.code not in (ErrorCode.NOTE_NOT_FOUND, ErrorCode.NOTE_UNREADABLE, ErrorCode.PATH_INVALID):

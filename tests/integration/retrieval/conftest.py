@@ -23,6 +23,7 @@ from shared.contracts.errors import ServiceError
 from shared.contracts.retrieval import CreateRun, Filters, Run, SearchReply, SearchRequest, Status, StatusRequest
 from shared.messaging.bus import Bus
 from shared.messaging.scope import Account, Scope
+from tests.support.nats_server import RunningNats
 from tests.support.polling import eventually
 from tests.support.scripted_notes import ScriptedNotes
 
@@ -119,9 +120,8 @@ async def until(check: Callable[[], Awaitable[bool]], within: float = 15) -> Non
 
 
 @pytest.fixture
-async def stand(
-    nats_url: str, database_url: str, tmp_path: Path, model: FakeModel, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Stand]:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops that wait for seconds in production wait for moments."""
     monkeypatch.setattr("services.retrieval.index_writer.CHECK_SECONDS", 0.3)
     monkeypatch.setattr("services.retrieval.index_writer.RETRY_SECONDS", 0.1)
     monkeypatch.setattr("services.retrieval.vectors.IDLE_SECONDS", 0.05)
@@ -129,6 +129,25 @@ async def stand(
     monkeypatch.setattr("services.retrieval.feed.RETRY_SECONDS", 0.1)
     monkeypatch.setattr("services.retrieval.feed.FETCH_SECONDS", 0.5)
     monkeypatch.setattr("services.retrieval.reconciliation.RETRY_SECONDS", 0.1)
+
+
+@pytest.fixture
+async def stand(nats_url: str, database_url: str, tmp_path: Path, model: FakeModel, impatient: None) -> AsyncIterator[Stand]:
+    async with standing(nats_url, database_url, tmp_path, model) as made:
+        yield made
+
+
+@pytest.fixture
+async def own_stand(
+    own_nats: RunningNats, database_url: str, tmp_path: Path, model: FakeModel, impatient: None
+) -> AsyncIterator[tuple[Stand, RunningNats]]:
+    """With a NATS server that the test may stop and start again."""
+    async with standing(own_nats.url, database_url, tmp_path, model) as made:
+        yield made, own_nats
+
+
+@contextlib.asynccontextmanager
+async def standing(nats_url: str, database_url: str, tmp_path: Path, model: FakeModel) -> AsyncIterator[Stand]:
     settings = RetrievalSettings(nats_url=nats_url, database_url=database_url, embedding_base_url=model.url)
     notes_bus, tester = Bus("notes", nats_url), Bus("test", nats_url)
     await notes_bus.connect()
