@@ -48,13 +48,13 @@ class Edge:
     """The middleware."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
+        self.app = app
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         started, method = time.perf_counter(), scope["method"]
         headers = dict(scope["headers"])
@@ -77,7 +77,7 @@ class Edge:
                 if limited.declares_too_much(headers.get(b"content-length")):
                     await problem(_too_large(limited.limit))(scope, receive, sending)
                 else:
-                    await self._app(scope, limited, sending)
+                    await self.app(scope, limited, sending)
         finally:
             span.end()
 

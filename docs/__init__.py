@@ -1,0 +1,1 @@
+"""The documentation, and what generates its reference part."""
