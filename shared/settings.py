@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class ServiceSettings(BaseSettings):
     """Read from the environment variables named by the aliases; see `http-api.md`, Operation."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="ignore", populate_by_name=True, env_ignore_empty=True)
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True)
 
     nats_url: str = Field(default="nats://127.0.0.1:4222", alias="NATS_URL", description="The NATS server; credentials in the URL.")
     home: Path | None = Field(

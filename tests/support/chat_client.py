@@ -170,8 +170,10 @@ async def chat_stack(
     """Agent and gateway, a scripted provider and scripted searches; the client has logged in."""
     port = free_port()
     base_url = f"http://127.0.0.1:{port}"
-    agent = AgentSettings(nats_url=nats_url, database_url=database_url, model_base_url=provider.base_url, model_name="scripted")
-    gateway = GatewaySettings(nats_url=nats_url, database_url=database_url, port=port, admin_password=PASSWORD, home=tmp_path)
+    agent = AgentSettings(NATS_URL=nats_url, DATABASE_URL=database_url, MODEL_BASE_URL=provider.base_url, MODEL_NAME="scripted")
+    gateway = GatewaySettings(
+        NATS_URL=nats_url, DATABASE_URL=database_url, MARGINALIA_PORT=port, MARGINALIA_ADMIN_PASSWORD=PASSWORD, MARGINALIA_HOME=tmp_path
+    )
     async with running(serve_agent, agent), running(serve_gateway, gateway), client_of(base_url) as client:
         await client.login()
         await eventually(lambda: _agent_answers(client), 10)

@@ -113,8 +113,10 @@ async def test_time_without_payload_ends_the_turn_and_comments_feed_no_timer(
     toml = tmp_path / "providers.toml"
     toml.write_text(TIMEOUTS.format(url=provider.base_url, tools="false"))
     port = free_port()
-    agent = AgentSettings(nats_url=nats_url, database_url=database_url, providers_file=toml)
-    gateway = GatewaySettings(nats_url=nats_url, database_url=database_url, port=port, admin_password=PASSWORD, home=tmp_path)
+    agent = AgentSettings(NATS_URL=nats_url, DATABASE_URL=database_url, MARGINALIA_PROVIDERS=toml)
+    gateway = GatewaySettings(
+        NATS_URL=nats_url, DATABASE_URL=database_url, MARGINALIA_PORT=port, MARGINALIA_ADMIN_PASSWORD=PASSWORD, MARGINALIA_HOME=tmp_path
+    )
     async with running(serve_agent, agent), running(serve_gateway, gateway), client_of(f"http://127.0.0.1:{port}") as client:
         await client.login()
 

@@ -115,7 +115,7 @@ def serving(database_url: str, nats_url: str, vault: Path, home: Path, asker: As
     @asynccontextmanager
     async def start(*vaults: Path, wait: bool = True) -> AsyncIterator[Asker]:
         directories = ":".join(map(str, vaults or (vault,)))
-        settings = NotesSettings(vaults=directories, home=home, database_url=database_url, nats_url=nats_url)
+        settings = NotesSettings(MARGINALIA_VAULTS=directories, MARGINALIA_HOME=home, DATABASE_URL=database_url, NATS_URL=nats_url)
         stop = asyncio.Event()
         task = asyncio.create_task(serve(settings, stop))
         try:

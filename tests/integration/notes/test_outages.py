@@ -193,7 +193,7 @@ async def test_an_operator_who_knows_better_is_believed(
     full_vault: Path, tmp_path: Path, serving: Serving, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "HELD_RESCAN_SECONDS", 0.2)
-    settings = NotesSettings(database_url=database_url)
+    settings = NotesSettings(DATABASE_URL=database_url)
     async with serving() as asker:
         workspace = (await asker.workspace()).id
         assert await believe(settings, "vault") == 1  # nothing is missing

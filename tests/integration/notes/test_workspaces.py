@@ -36,7 +36,7 @@ async def test_a_workspace_keeps_its_id_while_it_is_not_served(vault: Path, tmp_
 
 
 def test_two_directories_of_one_name_are_an_error(tmp_path: Path) -> None:
-    settings = NotesSettings(vaults=f"{tmp_path}/x/vault:{tmp_path}/y/vault/")
+    settings = NotesSettings(MARGINALIA_VAULTS=f"{tmp_path}/x/vault:{tmp_path}/y/vault/")
     with pytest.raises(VaultsError, match="one name"):
         require_distinct(settings.vault_paths, settings.created_vaults)
 

@@ -148,7 +148,7 @@ async def own_stand(
 
 @contextlib.asynccontextmanager
 async def standing(nats_url: str, database_url: str, tmp_path: Path, model: FakeModel) -> AsyncIterator[Stand]:
-    settings = RetrievalSettings(nats_url=nats_url, database_url=database_url, embedding_base_url=model.url)
+    settings = RetrievalSettings(NATS_URL=nats_url, DATABASE_URL=database_url, EMBEDDING_BASE_URL=model.url)
     notes_bus, tester = Bus("notes", nats_url), Bus("test", nats_url)
     await notes_bus.connect()
     await tester.connect()

@@ -28,8 +28,8 @@ async def running(nats_url: str, database_url: str, vault: Path, home: Path) -> 
     await index.serve(engine_routes(engine))
     await asker.connect()
     services = asyncio.gather(
-        serve_notes(NotesSettings(nats_url=nats_url, database_url=database_url, home=home, vaults=str(vault)), stop),
-        serve_retrieval(RetrievalSettings(nats_url=nats_url, database_url=database_url), stop),
+        serve_notes(NotesSettings(NATS_URL=nats_url, DATABASE_URL=database_url, MARGINALIA_HOME=home, MARGINALIA_VAULTS=str(vault)), stop),
+        serve_retrieval(RetrievalSettings(NATS_URL=nats_url, DATABASE_URL=database_url), stop),
     )
     try:
         yield asker

@@ -22,7 +22,7 @@ first_payload = 5
 
 
 def settings(path: Path | None = None, base_url: str | None = "http://127.0.0.1:1/v1/") -> AgentSettings:
-    return AgentSettings(model_base_url=base_url, model_name="m", providers_file=path)
+    return AgentSettings(MODEL_BASE_URL=base_url, MODEL_NAME="m", MARGINALIA_PROVIDERS=path)
 
 
 def test_the_default_comes_first_and_the_file_adds_more(tmp_path: Path) -> None:
