@@ -5,7 +5,6 @@ import logging
 import sys
 from contextlib import AsyncExitStack
 
-from services.retrieval import server_index
 from services.retrieval.backlog import Backlog
 from services.retrieval.embedded_index import EmbeddedIndex
 from services.retrieval.embedding import Embedder
@@ -81,6 +80,9 @@ def _index_check(engine: VectorIndex) -> Check:
 async def _engine(settings: RetrievalSettings, client: Client, stack: AsyncExitStack) -> VectorIndex:
     if settings.qdrant_url is None:
         return EmbeddedIndex(client)
+    # 60 MB of memory that only this needs.
+    from services.retrieval import server_index
+
     qdrant = server_index.connect(settings.qdrant_url, settings.qdrant_api_key.get_secret_value() if settings.qdrant_api_key else None)
     stack.push_async_callback(qdrant.close)
     return server_index.ServerIndex(qdrant)

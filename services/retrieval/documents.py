@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid5
 
-from services.retrieval.passages import CutNote, Passage
+from services.retrieval.passages import CUT_VERSION, CutNote, Passage
 from shared.contracts.index import SparseVector
 from shared.database.pool import Connection, Pool, connection, transaction
 
@@ -24,6 +24,11 @@ class Known:
     path: str
     content_hash: str
     revision: int
+    cut_version: int
+
+    def is_of(self, content_hash: str) -> bool:
+        """Whether it is what this version makes of that content."""
+        return self.content_hash == content_hash and self.cut_version == CUT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,11 @@ async def known(pool: Pool, workspace: UUID, paths: Sequence[str] | None = None)
     """The workspace's documents by path; those of `paths`, or all."""
     async with connection(pool) as db:
         rows = await db.fetch(
-            "SELECT id, path, content_hash, revision FROM documents WHERE workspace = $1 AND ($2::text[] IS NULL OR path = ANY($2))",
+            "SELECT id, path, content_hash, revision, cut_version FROM documents "
+            "WHERE workspace = $1 AND ($2::text[] IS NULL OR path = ANY($2))",
             workspace, paths,
         )  # fmt: skip
-    return {row["path"]: Known(row["id"], row["path"], row["content_hash"], row["revision"]) for row in rows}
+    return {row["path"]: Known(*row.values()) for row in rows}
 
 
 async def document_id(pool: Pool, workspace: UUID, path: str, moved_from: str | None = None) -> UUID:
@@ -150,10 +156,11 @@ async def _store(db: Connection, note: CutNote, document: UUID) -> bool:
     stored = (note.content_hash, note.title, note.tags, note.excluded)
     same = row is not None and (row["content_hash"], row["title"], row["tags"], row["excluded"]) == stored
     await db.execute(
-        "INSERT INTO documents (id, workspace, path, title, tags, content_hash, revision, excluded, modified_at) "
-        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET title = $4, tags = $5, content_hash = $6, "
-        "revision = $7, excluded = $8, modified_at = $9",
+        "INSERT INTO documents (id, workspace, path, title, tags, content_hash, revision, excluded, modified_at, cut_version) "
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO UPDATE SET title = $4, tags = $5, content_hash = $6, "
+        "revision = $7, excluded = $8, modified_at = $9, cut_version = $10",
         document, note.workspace, note.path, note.title, note.tags, note.content_hash, note.revision, note.excluded, note.modified_at,
+        CUT_VERSION,
     )  # fmt: skip
     return await _store_chunks(db, note, document) or not same
 

@@ -147,14 +147,14 @@ class Indexer:
         known = {workspace: await documents.known(self._pool, workspace, paths) for workspace, paths in by_workspace.items()}
         work = (self._prepare(one, known[one.workspace].get(one.path)) for one in batch)
         prepared = await asyncio.gather(*work, return_exceptions=True)
-        for one in prepared:
-            if isinstance(one, BaseException) and not isinstance(one, ServiceError):
-                raise one
+        for outcome in prepared:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, ServiceError):
+                raise outcome
         return cast("list[_Prepared]", prepared)
 
     async def _prepare(self, one: Dirty, stored: Known | None) -> _Prepared:
         """The change to store; None where there is nothing to do."""
-        if one.content_hash is not None and stored is not None and stored.content_hash == one.content_hash and not one.moved_from:
+        if stored is not None and one.content_hash is not None and stored.is_of(one.content_hash) and not one.moved_from:
             return None
         try:
             async with self._reading:

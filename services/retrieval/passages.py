@@ -13,8 +13,8 @@ from services.retrieval.tokens import document_vector
 from shared.contracts.index import SparseVector
 from shared.contracts.notes import Note
 
-# Raised when chunks get other words from the same text: their points are then written anew.
-WORDS_VERSION = 1
+# Raised when the same note would be cut into other chunks, or get other words: notes that were cut before are then cut anew.
+CUT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def cut_note(workspace: UUID, document: UUID, note: Note) -> CutNote:
 
 def _passage(chunk: Chunk, title: str, folders: list[str], tags: list[str]) -> Passage:
     sha256 = chunk.sha256
-    known_by = orjson.dumps([WORDS_VERSION, sha256, title, chunk.heading_path, folders, tags])
+    known_by = orjson.dumps([CUT_VERSION, sha256, title, chunk.heading_path, folders, tags])
     return Passage(
         chunk,
         sha256,

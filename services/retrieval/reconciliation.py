@@ -64,7 +64,7 @@ class Reconciliation:
         changed = [
             Dirty(workspace, note.path, note.content_hash)
             for note in present
-            if (known := stored.get(note.path)) is None or known.content_hash != note.content_hash
+            if (known := stored.get(note.path)) is None or not known.is_of(note.content_hash)
         ]
         paths = {note.path for note in present}
         missed = [Dirty(workspace, path, missed=known.content_hash) for path, known in stored.items() if path not in paths]

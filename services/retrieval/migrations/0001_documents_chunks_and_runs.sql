@@ -24,6 +24,8 @@ CREATE TABLE documents (
     -- known, but not to be found: withdrawn by its front matter, or unreadable
     excluded boolean NOT NULL DEFAULT false,
     modified_at timestamptz NOT NULL,
+    -- by which version of the cutting
+    cut_version int NOT NULL,
     UNIQUE (workspace, path)
 );
 

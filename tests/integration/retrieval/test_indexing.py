@@ -61,6 +61,20 @@ async def test_a_second_start_reads_nothing_and_writes_nothing(stand: Stand) -> 
             assert await stand.fetchval("SELECT generation FROM publications") == generation
 
 
+async def test_notes_that_an_older_version_cut_are_cut_anew(stand: Stand) -> None:
+    vault = stand.notes.workspace()
+    stand.notes.write(vault, "a.md", "heron")
+    async with stand.start_engine():
+        async with stand.start():
+            await stand.settled(1)
+        await stand.fetchval("UPDATE documents SET cut_version = 0")
+        await stand.fetchval("UPDATE chunks SET ordinal = 7, point_hash = ''")
+        async with stand.start():
+            await until(lambda: _is(stand, "SELECT ordinal FROM chunks", 0))
+            await stand.settled(1)
+            assert await stand.paths("heron") == ["a.md"]
+
+
 async def test_what_changed_while_the_service_was_away_is_taken_in(stand: Stand) -> None:
     vault = stand.notes.workspace()
     async with stand.start_engine():
@@ -188,6 +202,10 @@ async def _finds(stand: Stand, query: str, path: str) -> bool:
 
 async def _finds_nothing(stand: Stand, query: str) -> bool:
     return not (await stand.search(query)).hits
+
+
+async def _is(stand: Stand, query: str, value: object) -> bool:
+    return bool(await stand.fetchval(query) == value)
 
 
 async def _pending(stand: Stand, count: int) -> bool:
