@@ -60,10 +60,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A turn that was just stored, with the branch that its model will see; or, with `replayed`, one that was there already."""
+    """A turn that was just stored, with the branch that its model will see; or, with `replayed`, one that was there already.
+
+    `workspace` is the conversation's.
+    """
 
     turn: Turn
     past: list[Past]
+    workspace: UUID | None = None
     replayed: bool = False
 
 
@@ -114,7 +118,7 @@ class Conversations:
             start.client_message_id, start.request_digest,
         )  # fmt: skip
         assert row is not None
-        return Begun(_turn(row), [Past("user", message, injected, [], [])])
+        return Begun(_turn(row), [Past("user", message, injected, [], [])], start.workspace)
 
     async def _lost_the_race(self, start: StartTurn, account: UUID, error: asyncpg.UniqueViolationError) -> Begun:
         async with connection(self._pool) as db:
@@ -139,7 +143,7 @@ class Conversations:
 
     async def _begin(self, db: Connection, start: StartTurn, conversation_id: UUID, account: UUID, injected: list[dict[str, Any]]) -> Begun:
         conversation = await db.fetchrow(
-            "SELECT active_leaf FROM conversations WHERE id = $1 AND account_id = $2 FOR UPDATE", conversation_id, account
+            "SELECT active_leaf, workspace FROM conversations WHERE id = $1 AND account_id = $2 FOR UPDATE", conversation_id, account
         )
         if conversation is None:
             raise _no_conversation()
@@ -164,7 +168,7 @@ class Conversations:
             start.request_digest,
         )  # fmt: skip
         assert row is not None
-        return Begun(_turn(row), past)
+        return Begun(_turn(row), past, conversation["workspace"])
 
     async def _user_message(
         self, db: Connection, start: StartTurn, conversation_id: UUID, leaf: UUID | None, injected: list[dict[str, Any]]
@@ -210,6 +214,14 @@ class Conversations:
             Past(row["role"], row["content"], row["injected"], [Round.restored(stored) for stored in row["rounds"]], row["sources"])
             for row in rows
         ]
+
+    async def workspace_of(self, conversation_id: UUID, account: UUID) -> UUID | None:
+        """Where the references of a conversation start, if it has such a workspace."""
+        async with connection(self._pool) as db:
+            workspace: UUID | None = await db.fetchval(
+                "SELECT workspace FROM conversations WHERE id = $1 AND account_id = $2", conversation_id, account
+            )
+        return workspace
 
     # Ending a turn
 

@@ -2,6 +2,7 @@
 
 from services.agent.conversations import Conversations
 from services.agent.providers import Providers
+from services.agent.source_states import with_states
 from services.agent.turns import Turns, require_account
 from shared.contracts import chat
 from shared.contracts.chat import (
@@ -46,7 +47,9 @@ class Handlers:
         return await self._turns.log(request, scope)
 
     async def result(self, request: TurnRef, scope: Scope) -> TurnResult:
-        return await self._turns.result(request.turn, scope)
+        result = await self._turns.result(request.turn, scope)
+        (message,) = await with_states(self._bus.client, [result.message], scope)
+        return result.model_copy(update={"message": message})
 
     async def cancel(self, request: TurnRef, scope: Scope) -> Empty:
         await self._turns.cancel(request.turn, scope)
@@ -56,7 +59,7 @@ class Handlers:
         return await self._conversations.page(require_account(scope).id, request.cursor, request.limit)
 
     async def get(self, request: ConversationRef, scope: Scope) -> Conversation:
-        return await self._conversations.get(request.conversation, require_account(scope).id)
+        return await self._stated(await self._conversations.get(request.conversation, require_account(scope).id), scope)
 
     async def rename(self, request: RenameConversation, scope: Scope) -> ConversationSummary:
         return await self._conversations.rename(request.conversation, require_account(scope).id, request.title)
@@ -67,7 +70,11 @@ class Handlers:
         return Empty()
 
     async def select(self, request: SelectVersion, scope: Scope) -> Conversation:
-        return await self._conversations.select(request.conversation, require_account(scope).id, request.message)
+        return await self._stated(await self._conversations.select(request.conversation, require_account(scope).id, request.message), scope)
+
+    async def _stated(self, conversation: Conversation, scope: Scope) -> Conversation:
+        messages = await with_states(self._bus.client, conversation.messages, scope)
+        return conversation.model_copy(update={"messages": messages})
 
     async def providers(self, _: Empty, __: Scope) -> ProviderList:
         return ProviderList(

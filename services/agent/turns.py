@@ -111,8 +111,9 @@ class Turns:
         elif start.retrieval.enabled:
             retrieval = "on_demand"
             filters = start.retrieval.filters
-            if filters.workspaces is None and start.workspace is not None:
-                filters = filters.model_copy(update={"workspaces": [start.workspace]})
+            workspace = start.workspace or begun.workspace
+            if filters.workspaces is None and workspace is not None:
+                filters = filters.model_copy(update={"workspaces": [workspace]})
             searches = Searches(self._bus.client, filters)
         scope = Scope.root(TURN_SECONDS_MAX, account=account, scope_id=str(begun.turn.id))
         return Assignment(begun.turn, begun.past, provider, model, scope, searches, retrieval, notices, injected)

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,7 @@ from services.notes.metadata import tag_key
 from services.notes.note_path import is_plain_text, nfc
 from services.notes.vault import FileStat
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.notes import ListNotes, NotePage, NoteSummary
+from shared.contracts.notes import ListNotes, NotePage, NoteSummary, ReadNote
 from shared.database.pool import Pool, connection
 
 LIMIT_MAX = 1000
@@ -69,6 +70,22 @@ async def page(pool: Pool, request: ListNotes) -> NotePage:
         )
     items = [NoteSummary.model_validate(dict(row)) for row in rows[: request.limit]]
     return NotePage(items=items, next_cursor=_cursor(items[-1].path) if len(rows) > request.limit else None)
+
+
+async def hashes(pool: Pool, wanted: Sequence[ReadNote], readable: Set[UUID]) -> list[str | None]:
+    """The present hash of each note, None where it is gone or its workspace is not readable."""
+    pairs = [(note.workspace, nfc(note.path)) for note in wanted if note.workspace in readable and is_plain_text(note.path)]
+    async with connection(pool) as connected:
+        rows = await connected.fetch(
+            """
+            SELECT workspace, path, content_hash FROM notes
+            WHERE (workspace, path) IN (SELECT * FROM unnest($1::uuid[], $2::text[]))
+            """,
+            [workspace for workspace, _ in pairs],
+            [path for _, path in pairs],
+        )
+    present = {(row["workspace"], row["path"]): row["content_hash"] for row in rows}
+    return [present.get((note.workspace, nfc(note.path))) if note.workspace in readable else None for note in wanted]
 
 
 async def entry(pool: Pool, workspace: UUID, path: str) -> Entry | None:

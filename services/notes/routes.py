@@ -40,6 +40,10 @@ def routes(settings: NotesSettings, pool: Pool, threads: FileThreads) -> list[Ro
     async def read_note(request: notes.ReadNote, scope: Scope) -> notes.Note:
         return await reading.read(pool, threads, request, scope.account)
 
+    async def hashes(request: notes.HashesRequest, scope: Scope) -> notes.Hashes:
+        readable = {workspace.id for workspace in await workspaces.list_workspaces(pool, scope.account)}
+        return notes.Hashes(items=await catalog.hashes(pool, request.items, readable))
+
     return [
         Route(notes.WORKSPACE_LIST, list_workspaces),
         Route(notes.WORKSPACE_GET, get_workspace),
@@ -48,5 +52,6 @@ def routes(settings: NotesSettings, pool: Pool, threads: FileThreads) -> list[Ro
         Route(notes.MEMBERS_GET, get_members),
         Route(notes.MEMBERS_PUT, put_members),
         Route(notes.NOTE_LIST, list_notes),
+        Route(notes.NOTE_HASHES, hashes),
         Route(notes.NOTE_READ, read_note),
     ]

@@ -123,6 +123,18 @@ class ReadNote(Message):
     path: str
 
 
+class HashesRequest(Message):
+    """Which versions of these notes are the present ones."""
+
+    items: list[ReadNote]
+
+
+class Hashes(Message):
+    """In the order asked; None for a note that is gone, or not for the asking account."""
+
+    items: list[str | None]
+
+
 class NoteChanged(Message):
     """A note is not what it was, whoever changed it.
 
@@ -150,6 +162,7 @@ WORKSPACE_CREATE = Query("notes.workspace.create", CreateWorkspace, Workspace, o
 MEMBERS_GET = Query("notes.members.get", WorkspaceRef, MemberList, owner="notes")
 MEMBERS_PUT = Query("notes.members.put", PutMembers, MemberList, owner="notes")
 NOTE_LIST = Query("notes.list", ListNotes, NotePage, owner="notes")
+NOTE_HASHES = Query("notes.hashes", HashesRequest, Hashes, owner="notes")
 NOTE_READ = Query("notes.read", ReadNote, Note, owner="notes")
 
 CHANGED = Event("notes.changed.{workspace}", owner="notes", stream=STREAM, message=NoteChanged)

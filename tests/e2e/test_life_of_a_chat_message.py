@@ -33,6 +33,12 @@ async def notes_of(stack: LocalStack) -> tuple[str, list[dict]]:  # type: ignore
     return workspace["id"], listed
 
 
+async def tea_has_changed(stack: LocalStack, conversation_id: str) -> bool:
+    """Whether a reload says that the note is no longer what was cited (ON-18)."""
+    sources = (await stack.client.conversation(conversation_id))["messages"][1]["sources"]
+    return {source["state"] for source in sources if source["file_path"] == "tea.md"} == {"changed"}
+
+
 async def test_a_question_in_either_language_is_answered_from_the_notes_and_seen_on_the_wire(tmp_path: Path) -> None:
     vault = tmp_path / "vault"
     vault.mkdir()
@@ -63,6 +69,9 @@ async def test_a_question_in_either_language_is_answered_from_the_notes_and_seen
         assert chinese.done["cited"]
         conversation = await stack.client.conversation(turn.started["conversation_id"])
         assert conversation["messages"][1]["content"] == turn.text
+        assert {source["state"] for source in conversation["messages"][1]["sources"]} == {"current"}
+        (vault / "tea.md").write_text(TEA + "\nMore.\n")
+        await eventually(lambda: tea_has_changed(stack, turn.started["conversation_id"]), 5)
     # A second start on the same data reads no file again, and indexes nothing again.
     async with local_stack(tmp_path / "home", {"MARGINALIA_VAULTS": str(vault)}) as stack:
         await stack.searchable()

@@ -7,7 +7,7 @@ import pytest
 
 from shared.contracts import notes, retrieval
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.notes import Workspace, WorkspaceList, WorkspaceRef
+from shared.contracts.notes import Hashes, HashesRequest, Workspace, WorkspaceList, WorkspaceRef
 from shared.contracts.retrieval import Hit, SearchReply, SearchRequest
 from shared.contracts.subject import Empty
 from shared.messaging.bus import Bus, Route
@@ -43,6 +43,7 @@ class ScriptedRetrieval:
         self.interrupted = 0
         self.gate: Gate | None = None
         self.failing = False
+        self.hashes: dict[str, str | None] = {}
 
     async def search(self, request: SearchRequest, scope: Scope) -> SearchReply:
         self.asked.append(request)
@@ -62,6 +63,9 @@ class ScriptedRetrieval:
             raise ServiceError(ErrorCode.WORKSPACE_NOT_FOUND, "There is no such workspace.")
         return Workspace(id=WORKSPACE, title="Vault", directory="vault", notes_dir="", notes=1)
 
+    async def hashes_of(self, request: HashesRequest, _: Scope) -> Hashes:
+        return Hashes(items=[self.hashes.get(note.path, "0" * 64) for note in request.items])
+
     async def workspaces(self, _: Empty, scope: Scope) -> WorkspaceList:
         return WorkspaceList(items=[await self.workspace(WorkspaceRef(workspace=WORKSPACE), scope)])
 
@@ -77,6 +81,7 @@ async def scripted_retrieval(nats_url: str) -> AsyncIterator[ScriptedRetrieval]:
             Route(retrieval.SEARCH, scripted.search),
             Route(notes.WORKSPACE_GET, scripted.workspace),
             Route(notes.WORKSPACE_LIST, scripted.workspaces),
+            Route(notes.NOTE_HASHES, scripted.hashes_of),
         ]
     )
     try:

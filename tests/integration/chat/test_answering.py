@@ -74,6 +74,13 @@ async def test_a_search_inherits_the_filters_of_the_request(chat_stack: ChatStac
     assert (asked.filters.path_prefix, asked.filters.tags, asked.filters.workspaces) == ("drinks/", ["hot"], [WORKSPACE])
 
 
+async def test_a_conversation_keeps_the_workspace_that_it_began_in(chat_stack: ChatStack) -> None:
+    first = await chat_stack.client.ask("Hi", workspace=str(WORKSPACE))
+    chat_stack.provider.next(calls("tea"), answer("Done."))
+    await chat_stack.client.ask("How hot?", conversation_id=first.started["conversation_id"])
+    assert chat_stack.retrieval.asked[0].filters.workspaces == [WORKSPACE]
+
+
 async def test_parallel_calls_share_one_counter_and_a_block_is_numbered_once(chat_stack: ChatStack) -> None:  # ON-6
     shared = hit("b1", "Tea is brewed at 80 °C.")
     chat_stack.retrieval.hits = {"tea": [shared], "heat": [hit("b2", "Water boils at 100 °C."), shared]}
@@ -186,3 +193,18 @@ async def test_the_same_client_message_id_is_the_same_turn_and_another_body_is_r
     assert len(chat_stack.provider.exchanges) == 1
     other = await chat_stack.client.http.post("/api/chat", json={"message": "Ho", "client_message_id": "m1"})
     assert (other.status_code, other.json()["code"]) == (409, "client_message_id_reused")
+
+
+async def test_a_reload_says_what_has_become_of_each_source(chat_stack: ChatStack) -> None:  # ON-18
+    paths = ("same.md", "edited.md", "deleted.md")
+    chat_stack.retrieval.hits["tea"] = [hit(path, f"Text of {path}.", path) for path in paths]
+    chat_stack.retrieval.hashes = {"edited.md": "1" * 64, "deleted.md": None}
+    chat_stack.provider.next(calls("tea"), answer("See [1][2][3]."))
+    turn = await chat_stack.client.ask("How hot?")
+    reply = (await chat_stack.client.conversation(turn.started["conversation_id"]))["messages"][1]
+    assert {source["file_path"]: source["state"] for source in reply["sources"]} == dict(
+        zip(paths, ("current", "changed", "gone"), strict=True)
+    )
+    # `state` apart, the sources are what was streamed.
+    streamed = [{key: value for key, value in event.items() if key not in ("type", "seq", "turn_id")} for event in turn.of("Citation")]
+    assert [{key: value for key, value in source.items() if key != "state"} for source in reply["sources"]] == streamed
