@@ -15,6 +15,9 @@ from shared.database.pool import Connection, Pool, connection, transaction
 
 NAMESPACE = UUID("5b1e3f0e-7d0a-4a53-9d2c-6f7f7f3c2b11")
 
+# For all chunks of one note: one of 8 MB has some ten thousand.
+LONG_NOTE_SECONDS = 120.0
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -181,16 +184,19 @@ async def _store_chunks(db: Connection, note: CutNote, document: UUID) -> bool:
             "INSERT INTO chunks (id, document, workspace, ordinal, heading_path, start_at, end_at, text, sha256, passage_sha, tokens, "
             "weights, point_hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
             [_row(passage, note.workspace, document) for passage in added],
+            timeout=LONG_NOTE_SECONDS,
         )
     if rewritten:
         await db.executemany(
             "UPDATE chunks SET tokens = $2, weights = $3, point_hash = $4, in_index = false WHERE id = $1",
             [(one.chunk.block_id, signed(one.words.indices), one.words.values, one.point_hash) for one in rewritten],
+            timeout=LONG_NOTE_SECONDS,
         )
     if shifted:
         await db.executemany(
             "UPDATE chunks SET ordinal = $2, start_at = $3, end_at = $4 WHERE id = $1",
             [(chunk.block_id, chunk.ordinal, chunk.start, chunk.end) for chunk in shifted],
+            timeout=LONG_NOTE_SECONDS,
         )
     return bool(gone or added or rewritten or shifted)
 

@@ -1,5 +1,6 @@
 """Asks an OpenAI-compatible `/embeddings` for dense vectors."""
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -118,10 +119,12 @@ class Embedder:
         }
         with tracer().start_as_current_span(f"embeddings {self.model}", attributes=attributes) as span:
             try:
-                response = await self._http.post(
-                    self._url, content=orjson.dumps(body), headers={"Content-Type": "application/json"}, timeout=seconds
-                )
-            except httpx.HTTPError as error:
+                # httpx counts the time between bytes, not the whole.
+                async with asyncio.timeout(seconds):
+                    response = await self._http.post(
+                        self._url, content=orjson.dumps(body), headers={"Content-Type": "application/json"}, timeout=seconds
+                    )
+            except (httpx.HTTPError, TimeoutError) as error:
                 span.set_attribute("error.type", type(error).__name__)
                 raise EmbeddingError(f"The embedding model did not answer ({type(error).__name__}).") from error
             if response.status_code != httpx.codes.OK:

@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import snowballstemmer
 
@@ -27,6 +27,9 @@ AVERAGE_CHARACTERS = 400
 # A word of the headings, or of the title, counts like so many in the text.
 HEADING_WEIGHT = 2.0
 TITLE_WEIGHT = 1.0
+
+# What a search looks up at most: each word costs time in both engines.
+QUERY_WORDS_MAX = 512
 
 # An identifier or a run of letters longer than this is no word that anyone would search for whole.
 WORD_LENGTH_MAX = 64
@@ -122,8 +125,9 @@ def document_vector(text: str, headings: list[str], title: str) -> SparseVector:
 
 
 def query_vector(text: str) -> SparseVector:
-    """A query's words, each once."""
-    return _vector(dict.fromkeys(map(word_id, words(text)), 1.0))
+    """A query's words, each once; of a very long query the first `QUERY_WORDS_MAX`."""
+    found = dict.fromkeys(map(word_id, words(text)), 1.0)
+    return _vector(dict(islice(found.items(), QUERY_WORDS_MAX)))
 
 
 def _add(frequencies: dict[str, float], text: str, weight: float) -> None:

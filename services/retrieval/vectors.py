@@ -49,7 +49,8 @@ class Vectors:
                 self.last_error, retry = None, RETRY_SECONDS
                 pause = 0.0 if worked else IDLE_SECONDS
             except (EmbeddingError, ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
-                self.last_error = str(error)
+                # PostgreSQL's own words may quote what was to be stored.
+                self.last_error = str(error) if isinstance(error, EmbeddingError | ServiceError) else "The vectors could not be stored."
                 logger.warning("Vectors cannot be made yet: %s", error)
                 pause, retry = retry, min(2 * retry, RETRY_SECONDS_MAX)
             await asyncio.sleep(pause)
