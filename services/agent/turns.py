@@ -84,10 +84,12 @@ class Turns:
         """The notes that the message mentions, by its links (MN-6); without a link nobody is asked."""
         if start.message is None or "](" not in start.message:
             return [], []
+        workspace = start.workspace
+        if workspace is None and start.conversation_id is not None:
+            workspace = await self._conversations.workspace_of(start.conversation_id, require_account(scope).id)
+        request = contexts.InjectRequest(text=start.message, workspace=workspace)
         try:
-            reply = await self._bus.client.ask(
-                contexts.INJECT, contexts.InjectRequest(text=start.message, workspace=start.workspace), scope
-            )
+            reply = await self._bus.client.ask(contexts.INJECT, request, scope)
         except ServiceError as error:
             if error.code is ErrorCode.CANCELLED:
                 raise
