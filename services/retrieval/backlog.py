@@ -10,6 +10,7 @@ from uuid import UUID
 class _Due:
     since: float
     revision: int
+    heard: bool
 
 
 class Backlog:
@@ -18,13 +19,26 @@ class Backlog:
     def __init__(self) -> None:
         self._due: dict[UUID, dict[str, _Due]] = {}
 
-    def add(self, workspace: UUID, path: str, revision: int = 0) -> None:
-        """The note changed, or is not as it was indexed. `revision` 0: unknown."""
+    def add(self, workspace: UUID, path: str, revision: int = 0, *, heard: bool = False) -> None:
+        """The note changed, or is not as it was indexed. `revision` 0: unknown. `heard`: of a fact that another instance may take in."""
         paths = self._due.setdefault(workspace, {})
         if (due := paths.get(path)) is None:
-            paths[path] = _Due(time.monotonic(), revision)
+            paths[path] = _Due(time.monotonic(), revision, heard)
         else:
             due.revision = max(due.revision, revision)
+            due.heard = due.heard and heard
+
+    def taken_in_elsewhere(self, older_than_seconds: float) -> None:
+        """All facts have been taken in by someone: forget those that were only heard of."""
+        horizon = time.monotonic() - older_than_seconds
+        for paths in self._due.values():
+            for path in [path for path, due in paths.items() if due.heard and due.since < horizon]:
+                del paths[path]
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether facts were heard of that this instance has not taken in."""
+        return any(due.heard for paths in self._due.values() for due in paths.values())
 
     def done(self, workspace: UUID, path: str, revision: int | None) -> None:
         """The note was stored as of `revision` (None: as of now). A later change stays due."""

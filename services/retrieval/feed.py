@@ -62,6 +62,7 @@ class Feed:
             try:
                 messages = await self._subscription.fetch(BATCH, timeout=FETCH_SECONDS)
             except TimeoutError:  # nats-py raises its own and the standard one; its own is one too
+                await self._settle()
                 continue
             except NATS_FAILURES as error:
                 logger.warning("The stream of changed notes cannot be read yet: %r", error)
@@ -69,6 +70,15 @@ class Feed:
                 await self._open_again()
                 continue
             await self._take(messages)
+
+    async def _settle(self) -> None:
+        """Facts that another instance of the service has taken in are not pending here."""
+        if not self._backlog.has_heard:
+            return
+        with contextlib.suppress(*NATS_FAILURES):
+            consumer = await self._subscription.consumer_info()
+            if not consumer.num_pending and not consumer.num_ack_pending:
+                self._backlog.taken_in_elsewhere(FETCH_SECONDS)
 
     async def _open_again(self) -> None:
         try:
@@ -88,7 +98,7 @@ class Feed:
     async def _heard(self, message: Msg) -> None:
         """Count it as pending at once; the work itself comes through the consumer."""
         if (fact := _parsed(message)) is not None:
-            self._backlog.add(fact.workspace, fact.path, fact.revision)
+            self._backlog.add(fact.workspace, fact.path, fact.revision, heard=True)
 
     async def _take(self, messages: Sequence[Msg]) -> None:
         dirty: dict[tuple[UUID, str], Dirty] = {}

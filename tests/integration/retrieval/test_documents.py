@@ -6,12 +6,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from services.retrieval import documents
+from services.retrieval import documents, word_search
 from services.retrieval.documents import Change, Gone, Moved
 from services.retrieval.passages import CutNote, cut_note
+from services.retrieval.tokens import query_vector
+from shared.contracts.index import Filter
 from shared.contracts.notes import Note
 from shared.database.migrate import migrate
-from shared.database.pool import Pool, open_pool
+from shared.database.pool import Pool, connection, open_pool
 
 WORKSPACE = uuid4()
 
@@ -91,6 +93,14 @@ async def test_a_moved_document_keeps_its_id_and_a_new_note_at_its_old_path_gets
     assert await texts(pool) == ["text", "text"]
     # A move onto a note that is there takes nothing away from it.
     assert not await apply(pool, Moved(WORKSPACE, "a.md", "b/a.md", 4))
+
+
+async def test_the_search_in_the_tables_looks_only_where_it_may(pool: Pool) -> None:
+    await store(pool, "a.md", "heron heron", 1)
+    async with connection(pool) as db:
+        for workspaces, hits in (([WORKSPACE], 1), ([uuid4()], 0), ([], 0)):
+            found = await word_search.search(db, query_vector("heron"), Filter(workspaces=workspaces), 10)
+            assert len(found) == hits
 
 
 async def test_removed_and_written_again_is_no_removal(pool: Pool) -> None:

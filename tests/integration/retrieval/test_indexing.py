@@ -75,6 +75,16 @@ async def test_notes_that_an_older_version_cut_are_cut_anew(stand: Stand) -> Non
             assert await stand.paths("heron") == ["a.md"]
 
 
+async def test_two_instances_share_the_work_and_agree_on_what_is_pending(stand: Stand) -> None:
+    vault = stand.notes.workspace()
+    async with stand.start_engine(), stand.start(), stand.start():
+        for number in range(30):
+            await stand.notes.put(vault, f"{number}.md", f"heron {number}")
+        await until(lambda: _is(stand, "SELECT count(*) FROM chunks WHERE in_index AND dense", 30))
+        for _ in range(6):  # whichever of them answers
+            await stand.settled(30)
+
+
 async def test_what_changed_while_the_service_was_away_is_taken_in(stand: Stand) -> None:
     vault = stand.notes.workspace()
     async with stand.start_engine():
