@@ -2,13 +2,15 @@
 
 For 1, 32 and 128 streams at once, unpaced and at 50 chunks a second: the median time to the first text, the same for the provider alone,
 what is added; the CPU time of gateway, agent and nats-server for one answer of 64 chunks; lost answers. Absolute times belong to the
-machine; the added milliseconds and the CPU time are what to compare. `python -m bench.relay [--quick]`
+machine; the added milliseconds and the CPU time are what to compare. Unpaced streams all begin at once, which measures a burst; paced ones
+begin evenly spread over the length of an answer, as independent people do. `python -m bench.relay [--quick]`
 """
 
 import asyncio
 import statistics
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,10 +19,12 @@ import aiohttp
 import uvloop
 
 from bench.stack import Stack, running
+from bench.upstream import CHUNKS, PAUSE_SECONDS
 from local.ports import free_port
 
 MEASURED = ("gateway", "agent", "nats")
-WORDS = 64
+WORDS = CHUNKS
+ANSWER_SECONDS = CHUNKS * PAUSE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -57,15 +61,15 @@ async def through(http: aiohttp.ClientSession, stack: Stack, model: str) -> Samp
     return Sample(first, time.perf_counter() - started, done and text.count(b"word") == WORDS)
 
 
-async def measure(ask: object, at_once: int, answers: int) -> list[Sample]:
-    """`answers` samples, `at_once` at a time."""
-    limit = asyncio.Semaphore(at_once)
+async def measure(ask: Callable[[], Awaitable[Sample]], at_once: int, answers: int, spread_seconds: float = 0.0) -> list[Sample]:
+    """`answers` samples from `at_once` askers, who ask one after the other; their beginnings are spread over `spread_seconds`."""
+    left = iter(range(answers))
 
-    async def one() -> Sample:
-        async with limit:
-            return await ask()  # type: ignore[operator,no-any-return]
+    async def asker(number: int) -> list[Sample]:
+        await asyncio.sleep(spread_seconds * number / at_once)
+        return [await ask() for _ in left]
 
-    return await asyncio.gather(*(one() for _ in range(answers)))
+    return [sample for samples in await asyncio.gather(*map(asker, range(at_once))) for sample in samples]
 
 
 def row(name: str, samples: list[Sample], base: list[Sample], cpu: dict[str, float]) -> str:
@@ -114,10 +118,11 @@ async def main(quick: bool) -> None:
 
 async def compare(http: aiohttp.ClientSession, stack: Stack, upstream: str, pace: str, at_once: int, answers: int) -> str:
     """One line: the provider alone, then the whole path, on the same load."""
+    spread = ANSWER_SECONDS if pace == "paced" else 0.0
     await measure(lambda: through(http, stack, pace), at_once, at_once)  # warm
-    base = await measure(lambda: direct(http, upstream, pace), at_once, answers)
+    base = await measure(lambda: direct(http, upstream, pace), at_once, answers, spread)
     before = {name: stack.cpu_seconds(name) for name in MEASURED}
-    samples = await measure(lambda: through(http, stack, pace), at_once, answers)
+    samples = await measure(lambda: through(http, stack, pace), at_once, answers, spread)
     cpu = {name: stack.cpu_seconds(name) - before[name] for name in MEASURED}
     return row(f"{at_once} {pace}", samples, base, cpu)
 

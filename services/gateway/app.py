@@ -31,7 +31,13 @@ logger = logging.getLogger(__name__)
 def create_app(settings: GatewaySettings, bus: Bus, pool: Pool, accounts: Accounts, metrics: Metrics, streams: OpenStreams) -> ASGIApp:
     """The ASGI application over what it is given."""
     app = FastAPI(
-        title="Marginalia", version=VERSION, openapi_url="/api/openapi.json", docs_url=None, redoc_url=None, redirect_slashes=False
+        title="Marginalia",
+        version=VERSION,
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},  # Edge makes the one span
     )
     app.state.bus = bus
     app.state.pool = pool
