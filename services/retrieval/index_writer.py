@@ -27,6 +27,7 @@ POINTS_PER_WRITE = 128
 REMOVALS_PER_WRITE = 512
 RETRY_SECONDS = 2.0
 CHECK_SECONDS = 15.0
+CONFIRM_SECONDS = 1.0
 
 
 class IndexWriter:
@@ -79,22 +80,30 @@ class IndexWriter:
     async def check(self) -> None:
         """Compare the number of points with the tables, and fill the index again where they differ."""
         await self.drain()
+        if (counted := await self._count()) is None:
+            self._complete = True
+            return
+        self._complete = False
+        # Another instance may have been between its two writes: only what is the same a moment later is a difference.
+        await asyncio.sleep(CONFIRM_SECONDS)
         async with self._lock:
-            points = await self._index.count()
-            async with connection(self._pool) as db:
-                expected = await db.fetchval("SELECT count(*) FROM chunks WHERE in_index")
-                removals = await db.fetchval("SELECT count(*) FROM removals")
-            # What another writer did between the two counts is seen at the next check.
-            if points == expected or removals:
-                self._complete = True
+            if await self._count() != counted:
+                self._check_due.set()
                 return
+            points, expected = counted
             logger.warning("The index has %d points where the tables have %d; filling it again", points, expected)
-            self._complete = False
             if points > expected:
                 await self._index.clear()
             await self._forget()
         await self.drain()
         self._complete = True
+
+    async def _count(self) -> tuple[int, int] | None:
+        """The points in the index and those that the tables say are there; None where they agree."""
+        points = await self._index.count()
+        async with connection(self._pool) as db:
+            expected = await db.fetchval("SELECT count(*) FROM chunks WHERE in_index")
+        return None if points == expected else (points, expected)
 
     async def begin_space(self, space: str) -> None:
         """Start over with another embedding space: the old vectors are near to nothing in it. Words stay searchable in the tables."""

@@ -123,6 +123,7 @@ async def until(check: Callable[[], Awaitable[bool]], within: float = 15) -> Non
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops that wait for seconds in production wait for moments."""
     monkeypatch.setattr("services.retrieval.index_writer.CHECK_SECONDS", 0.3)
+    monkeypatch.setattr("services.retrieval.index_writer.CONFIRM_SECONDS", 0.2)
     monkeypatch.setattr("services.retrieval.index_writer.RETRY_SECONDS", 0.1)
     monkeypatch.setattr("services.retrieval.vectors.IDLE_SECONDS", 0.05)
     monkeypatch.setattr("services.retrieval.vectors.RETRY_SECONDS", 0.1)
