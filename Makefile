@@ -4,7 +4,7 @@
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
+PIP := $(VENV)/bin/pip install -qq --disable-pip-version-check
 
 run: $(VENV)/.run  ## The whole system on this machine, in the foreground
 	@$(PYTHON) -m local

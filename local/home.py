@@ -82,7 +82,7 @@ class Home:
         return {str(name): str(url) for name, url in found.items()} if isinstance(found, dict) else {}
 
     def write_endpoints(self, endpoints: Mapping[str, str]) -> None:
-        """Publishes the addresses of the stack, for tools and dashboards (http-api.md, Operation)."""
+        """Publishes the addresses of the stack, for tools and dashboards."""
         write_private(self.path / "endpoints.json", json.dumps(dict(endpoints), indent=2) + "\n")
 
     def pid_file(self, name: str) -> Path:

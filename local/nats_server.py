@@ -62,7 +62,7 @@ class NatsServer:
 
     def _configuration(self, store: Path) -> str:
         # The format is a superset of JSON. `always`: an acknowledged fact survives a power cut; the default is two
-        # minutes late (pitfalls.md 1).
+        # minutes late.
         return json.dumps(
             {
                 "server_name": "marginalia",

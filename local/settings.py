@@ -1,4 +1,4 @@
-"""The variables of the local stack (http-api.md, Operation); nothing else of `local` reads the environment."""
+"""The variables of the local stack; nothing else of `local` reads the environment."""
 
 import os
 import tomllib

@@ -7,7 +7,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class ServiceSettings(BaseSettings):
-    """Read from the environment variables named by the aliases; see `http-api.md`, Operation."""
+    """Read from the environment variables named by the aliases; see `docs/reference/settings.md`."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True)
 

@@ -13,7 +13,7 @@ from local.demo_model.language import Words, content_words, points_back
 SEARCH_TOOL = "rag_search"
 _EARLIER_WORDS = 6
 _LINK = re.compile(r"\[(?:[^\[\]\\]|\\.)*\]\((?:[^()\\]|\\.)*\)")
-# A reference as a chat message carries it (http-api.md, Mentions).
+# A reference as a chat message carries it.
 _REFERENCE = re.compile(r"^(?:Referenced note|引用笔记) \[.*\]\(.*\)$", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""The demo model's HTTP surface: OpenAI's Chat Completions (protocols.md 1), streamed or whole."""
+"""The demo model's HTTP surface: OpenAI's Chat Completions, streamed or whole."""
 
 import re
 import time

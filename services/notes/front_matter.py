@@ -1,4 +1,4 @@
-"""Front matter by a strict, bounded reader: a note's first lines may come from anyone (pitfalls.md 1, YAML).
+"""Front matter by a strict, bounded reader: a note's first lines may come from anyone.
 
 At most 16 KiB, nothing deeper than eight levels, no anchors, aliases or tags, no key twice, and every scalar is a string: `NO`, dates
 and long numbers stay what was written. What breaks a rule is no front matter metadata; it never is an error.

@@ -26,7 +26,7 @@ from shared.database.pool import UNAVAILABLE, Pool
 logger = logging.getLogger(__name__)
 
 CLAIM_SECONDS = 1.0
-# How often the root is looked at: readiness is red within 5 s of its vanishing (pitfalls.md 3, row 3).
+# How often the root is looked at: readiness is red within 5 s of its vanishing.
 PROBE_SECONDS = 1.0
 # A stat that takes longer is an outage.
 PROBE_SECONDS_MAX = 3.0

@@ -1,7 +1,7 @@
 """When missing notes were deleted, and when they are only out of sight.
 
-A half-mounted share or a half-filled cache looks like someone deleting notes. Believing it costs years of notes (pitfalls.md 1, the
-Obsidian sync accident); not believing a real deletion costs some minutes. See docs/adr/0010-a-vanished-vault-is-an-outage.md.
+A half-mounted share or a half-filled cache looks like someone deleting notes. Believing it costs years of notes, as one
+synchronising program did; not believing a real deletion costs some minutes. See docs/adr/0010-a-vanished-vault-is-an-outage.md.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """A note's title and tags, from its text.
 
 Title: the front matter's `title`, else the first level-one heading, else the file name. Tags: the front matter's `tags` and the inline
-`#tags` outside code (http-api.md; the form of inline tags is Obsidian's). One pass over the lines, linear in the text: parsing every note
+`#tags` outside code (the form of inline tags is Obsidian's). One pass over the lines, linear in the text: parsing every note
 as Markdown would take longer than reading the vault, and hostile text must not take longer than other text.
 """
 

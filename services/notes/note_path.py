@@ -1,6 +1,6 @@
 """Which paths name a note, and which names a directory of one may have.
 
-Names compare after NFC, files keep their bytes: `NotePath.text` is NFC, whatever the file's own spelling is (http-api.md).
+Names compare after NFC, files keep their bytes: `NotePath.text` is NFC, whatever the file's own spelling is.
 """
 
 import unicodedata
@@ -71,7 +71,7 @@ class NotePath:
 
 
 def safe_name(name: str) -> str:
-    """A new directory's name, NFC: one that every file system and shell can bear (pitfalls.md 1, File names).
+    """A new directory's name, NFC: one that every file system and shell can bear.
 
     Raises:
         ServiceError: `invalid`.

@@ -9,7 +9,7 @@ from shared.settings import DatabaseSettings
 
 
 class NotesSettings(DatabaseSettings):
-    """See `http-api.md`, Operation. Created workspaces lie in `<home>/vaults/`."""
+    """See `docs/reference/settings.md`. Created workspaces lie in `<home>/vaults/`."""
 
     vaults: str = Field(default="", alias="MARGINALIA_VAULTS", description="Directories of notes, separated by `:`, each a workspace.")
 

@@ -20,7 +20,7 @@ MESSAGE_CHARACTERS_MAX = 200_000
 
 
 class EventType(StrEnum):
-    """The events of a turn, as `http-api.md` names them."""
+    """The events of a turn, as `docs/http.md` names them."""
 
     TURN_STARTED = "TurnStarted"
     CONTEXT_INJECTED = "ContextInjected"
@@ -136,7 +136,7 @@ class TurnState(Message):
 
 
 class ChatMessage(Message):
-    """A message as clients see it; see `http-api.md`."""
+    """A message as clients see it; see `docs/http.md`."""
 
     id: UUID
     turn_id: UUID | None

@@ -128,7 +128,7 @@ class CatalogRevision(Message):
 
 
 class Run(Message):
-    """A stored run, as `http-api.md` gives it. `results` of a list's items are left out (None)."""
+    """A stored search with its whole answer. `results` of a list's items are left out (None)."""
 
     id: UUID
     mode: Mode

@@ -121,7 +121,7 @@ class Title(Body):
 
 
 EVENTS_RESPONSE: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The turn's events; see the section Chat of the manual.", "content": {"text/event-stream": {}}}
+    200: {"description": "The turn's events; docs/http.md describes them.", "content": {"text/event-stream": {}}}
 }
 
 

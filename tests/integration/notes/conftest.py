@@ -20,7 +20,7 @@ from shared.messaging.bus import Bus
 from shared.messaging.scope import Account, Scope
 from tests.support.polling import eventually
 
-# What `http-api.md` allows between another program's edit and its being known.
+# What is allowed between another program's edit and its being known.
 NOTICED_SECONDS = 2.0
 
 

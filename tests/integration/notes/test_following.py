@@ -1,4 +1,4 @@
-"""What other programs do to the files is in the index and told within 2 s (http-api.md; issue 2, Notes)."""
+"""What other programs do to the files is in the index and told within 2 s."""
 
 import asyncio
 import hashlib

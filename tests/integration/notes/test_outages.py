@@ -1,4 +1,4 @@
-"""A vault that vanishes is an outage, not a mass deletion (docs/adr/0010; pitfalls.md 3, rows 3 and 11)."""
+"""A vault that vanishes is an outage, not a mass deletion (docs/adr/0010)."""
 # ruff: noqa: ASYNC240 - the vault is local, and the service has threads of its own
 
 import os

@@ -1,4 +1,4 @@
-"""Which workspaces there are, and who may use them (http-api.md, Workspaces and notes)."""
+"""Which workspaces there are, and who may use them."""
 
 import shutil
 from pathlib import Path

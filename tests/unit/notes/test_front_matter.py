@@ -1,4 +1,4 @@
-"""Front matter may come from anyone (pitfalls.md 1, YAML; 4, Note create 8)."""
+"""Front matter may come from anyone."""
 
 import time
 

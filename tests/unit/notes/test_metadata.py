@@ -1,4 +1,4 @@
-"""Titles and tags (http-api.md, Workspaces and notes)."""
+"""Titles and tags."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The only way to files (pitfalls.md 1, Paths; 4, Note read)."""
+"""The only way to files."""
 
 import os
 import shutil
