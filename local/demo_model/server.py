@@ -7,15 +7,16 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import orjson
-from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from local.demo_model.conversation import SEARCH_TOOL, ChatRequest, read
+from local.demo_model.conversation import SEARCH_TOOL, ChatRequest
+from local.demo_model.conversation import read as understood
 from local.demo_model.language import terms
 from local.demo_model.reply import Reply, reply_to
+from local.openai_server import Refused, as_json, common_routes, read
 
 MODEL = "marginalia-demo"
 # A few words, or a few Chinese characters.
@@ -27,35 +28,21 @@ def app() -> Starlette:
     return Starlette(
         routes=[
             Route("/v1/chat/completions", chat_completions, methods=["POST"]),
-            Route("/v1/models", models),
-            Route("/healthz", healthz),
+            *common_routes(MODEL),
         ]
     )
-
-
-async def healthz(_request: Request) -> Response:
-    """This process answers."""
-    return _json({"status": "ok"})
-
-
-async def models(_request: Request) -> Response:
-    """The one model."""
-    return _json({"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "marginalia"}]})
 
 
 async def chat_completions(request: Request) -> Response:
     """One completion; errors in OpenAI's form."""
     try:
-        asked = ChatRequest.model_validate_json(await request.body())
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        return _error(400, f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}", "invalid_request_error")
-    if asked.model != MODEL:
-        return _error(404, f"The model {asked.model!r} does not exist; this server has {MODEL}.", "model_not_found")
-    reply = reply_to(read(asked))
+        asked = await read(request, ChatRequest, MODEL)
+    except Refused as refused:
+        return refused.response
+    reply = reply_to(understood(asked))
     usage = _usage(asked, reply)
     if not asked.stream:
-        return _json(_whole(reply, usage))
+        return as_json(_whole(reply, usage))
     include_usage = asked.stream_options is not None and asked.stream_options.include_usage
     return StreamingResponse(_frames(reply, usage if include_usage else None), media_type="text/event-stream")
 
@@ -134,11 +121,3 @@ def _usage(asked: ChatRequest, reply: Reply) -> dict[str, Any]:
 
 def _frame(payload: dict[str, Any]) -> bytes:
     return b"data: " + orjson.dumps(payload) + b"\n\n"
-
-
-def _json(payload: dict[str, Any], status: int = 200) -> Response:
-    return Response(orjson.dumps(payload), status, media_type="application/json")
-
-
-def _error(status: int, message: str, code: str) -> Response:
-    return _json({"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}, status)

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +15,7 @@ from starlette.routing import Route
 
 from local.embedder.encoder import Encoded, Encoder, InputType
 from local.embedder.native_engine import built_engine, improve
+from local.openai_server import Refused, as_json, common_routes, read
 
 MODEL = "multilingual-e5-small"
 _INPUTS_MAX = 2048
@@ -52,31 +52,17 @@ def app(cache: Path | None) -> Starlette:
         lifespan=lifespan,
         routes=[
             Route("/v1/embeddings", embeddings, methods=["POST"]),
-            Route("/v1/models", models),
-            Route("/healthz", healthz),
+            *common_routes(MODEL),
         ],
     )
-
-
-async def healthz(_request: Request) -> Response:
-    """This process answers."""
-    return _json({"status": "ok"})
-
-
-async def models(_request: Request) -> Response:
-    """The one model."""
-    return _json({"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "marginalia"}]})
 
 
 async def embeddings(request: Request) -> Response:
     """The vectors of the texts, in their order. A client that has gone gets no further passage made."""
     try:
-        asked = EmbeddingsRequest.model_validate_json(await request.body())
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        return _error(400, f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}", None)
-    if asked.model != MODEL:
-        return _error(404, f"The model {asked.model!r} does not exist; this server has {MODEL}.", "model_not_found")
+        asked = await read(request, EmbeddingsRequest, MODEL)
+    except Refused as refused:
+        return refused.response
     encoder: Encoder = request.app.state.encoder
     texts = [asked.input] if isinstance(asked.input, str) else asked.input
     made: list[Encoded] = []
@@ -86,18 +72,10 @@ async def embeddings(request: Request) -> Response:
         made.append(await encoder.encode(text, asked.input_type))
     tokens = sum(encoded.tokens for encoded in made)
     data = [{"object": "embedding", "index": at, "embedding": _shown(encoded, asked.encoding_format)} for at, encoded in enumerate(made)]
-    return _json({"object": "list", "data": data, "model": MODEL, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
+    return as_json({"object": "list", "data": data, "model": MODEL, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
 
 
 def _shown(encoded: Encoded, encoding_format: str) -> Any:
     if encoding_format == "float":
         return encoded.vector
     return base64.b64encode(encoded.vector.astype("<f4").tobytes()).decode("ascii")
-
-
-def _json(payload: dict[str, Any], status: int = 200) -> Response:
-    return Response(orjson.dumps(payload, option=orjson.OPT_SERIALIZE_NUMPY), status, media_type="application/json")
-
-
-def _error(status: int, message: str, code: str | None) -> Response:
-    return _json({"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}, status)

@@ -4,9 +4,6 @@ Every change of the active path happens under the conversation's row lock. A tur
 turn whose response is still named there may move the path when it ends (VT-4).
 """
 
-import base64
-import binascii
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,6 +22,7 @@ from shared.contracts.chat import (
     ToolCall,
 )
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.database import cursor as cursors
 from shared.database.pool import Connection, Pool, connection, transaction
 
 TITLE_CHARACTERS_MAX = 60
@@ -342,7 +340,7 @@ class Conversations:
                 account, moment, identifier, limit + 1,
             )  # fmt: skip
         items = [_summary(row) for row in rows[:limit]]
-        return ConversationPage(items=items, next_cursor=_cursor(items[-1]) if len(rows) > limit else None)
+        return ConversationPage(items=items, next_cursor=_after(items[-1]) if len(rows) > limit else None)
 
     async def get(self, conversation_id: UUID, account: UUID) -> Conversation:
         """A conversation with its active path.
@@ -475,13 +473,13 @@ def shown(item: dict[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in item.items() if name != "text"}, "source": {"kind": "md-notes"}}
 
 
-def _cursor(item: ConversationSummary) -> str:
-    return base64.urlsafe_b64encode(json.dumps([item.updated_at.isoformat(), str(item.id)]).encode()).decode()
+def _after(item: ConversationSummary) -> str:
+    return cursors.encode(item.updated_at.isoformat(), str(item.id))
 
 
-def _position(cursor: str) -> tuple[datetime, UUID]:
+def _position(encoded: str) -> tuple[datetime, UUID]:
+    moment, identifier = cursors.decode(encoded, 2)
     try:
-        moment, identifier = json.loads(base64.urlsafe_b64decode(cursor))
         return datetime.fromisoformat(moment), UUID(identifier)
-    except (ValueError, TypeError, binascii.Error):
-        raise ServiceError(ErrorCode.MALFORMED, "This cursor is none that was given out.") from None
+    except ValueError:
+        raise cursors.unknown_cursor() from None

@@ -13,6 +13,7 @@ from typing import Protocol
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from services.gateway.disconnect import client_left
 from services.gateway.edge import Metrics
 from shared.contracts.errors import ServiceError
 from shared.messaging.cancellation import shielded
@@ -147,8 +148,7 @@ class EventStream(Response):
         await self._source.check()
 
     async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await client_left(receive)
         self._left = True
         self._source.wake()
 

@@ -1,7 +1,5 @@
 """The index of notes, as it is read: pages of summaries, single rows, and what is known of files."""
 
-import base64
-import binascii
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +12,7 @@ from services.notes.note_path import is_plain_text, nfc
 from services.notes.vault import FileStat
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import ListNotes, NotePage, NoteSummary, ReadNote
+from shared.database import cursor as cursors
 from shared.database.pool import Pool, connection
 
 LIMIT_MAX = 1000
@@ -51,7 +50,7 @@ async def page(pool: Pool, request: ListNotes) -> NotePage:
     if not is_plain_text(request.prefix + (request.tag or "")):
         raise ServiceError(ErrorCode.INVALID, "The prefix or tag has characters that no name can have.")
     conditions = ["workspace = $1", "path > $2"]
-    values: list[Any] = [request.workspace, "" if request.cursor is None else _position(request.cursor)]
+    values: list[Any] = [request.workspace, "" if request.cursor is None else cursors.decode(request.cursor, 1)[0]]
     if prefix := nfc(request.prefix):
         values.append(prefix)
         conditions.append(f"path >= ${len(values)}")
@@ -69,7 +68,7 @@ async def page(pool: Pool, request: ListNotes) -> NotePage:
             *values,
         )
     items = [NoteSummary.model_validate(dict(row)) for row in rows[: request.limit]]
-    return NotePage(items=items, next_cursor=_cursor(items[-1].path) if len(rows) > request.limit else None)
+    return NotePage(items=items, next_cursor=cursors.encode(items[-1].path) if len(rows) > request.limit else None)
 
 
 async def hashes(pool: Pool, wanted: Sequence[ReadNote], readable: Set[UUID]) -> list[str | None]:
@@ -124,20 +123,6 @@ _FILES_BELOW = """
 def _known(row: asyncpg.Record) -> tuple[str, Known]:
     path, size, mtime_ns, ctime_ns, inode, content_hash = row
     return path, Known(FileStat(size, mtime_ns, ctime_ns, inode), content_hash)
-
-
-def _cursor(path: str) -> str:
-    return base64.urlsafe_b64encode(path.encode()).decode().rstrip("=")
-
-
-def _position(cursor: str) -> str:
-    try:
-        path = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
-        path = ""
-    if not path or "\0" in path:
-        raise ServiceError(ErrorCode.MALFORMED, "The cursor is none that this list has given.")
-    return path
 
 
 def _after_prefix(prefix: str) -> str | None:

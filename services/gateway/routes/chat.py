@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from starlette.types import Receive
 
 from services.gateway.access import AnyCaller, Caller
+from services.gateway.disconnect import client_left
 from services.gateway.event_stream import EventStream
 from services.gateway.responses import as_json, open_streams
 from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
@@ -198,8 +199,7 @@ async def _whole(
 
 
 async def _left(receive: Receive, stream: TurnStream) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    await client_left(receive)
     stream.wake()
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, model_validator
 
 from services.gateway.access import AdminCaller, AnyCaller
+from services.gateway.disconnect import client_left
 from services.gateway.responses import as_json
 from services.gateway.routes.chat import SearchFilters
 from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
@@ -57,7 +58,7 @@ class RunRequest(Body):
 async def create_run(body: RunRequest, request: Request, caller: AnyCaller) -> Response:
     """Stored whole: the results, and which publications were searched. A client that leaves stops the search."""
     work = asyncio.ensure_future(caller.ask(retrieval.RUN_CREATE, body.to_contract()))
-    left = asyncio.ensure_future(_left(request))
+    left = asyncio.ensure_future(client_left(request.receive))
     try:
         await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
@@ -66,11 +67,6 @@ async def create_run(body: RunRequest, request: Request, caller: AnyCaller) -> R
     finally:
         for task in (work, left):
             task.cancel()
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 @router.get("/api/retrieval/runs", response_model=RunPage, summary="List stored runs")
