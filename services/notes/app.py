@@ -14,7 +14,7 @@ from shared.contracts.errors import ServiceError
 from shared.database.migrate import migrate
 from shared.database.pool import Pool, open_pool
 from shared.messaging import streams
-from shared.service import Check, background, database_check, health_route, joined
+from shared.service import Check, background, database_check, health_route, joined, settled
 
 NAME = "notes"
 # A new vault is part of readiness until it is read, but a big one does not hold it up for longer than this.
@@ -50,6 +50,7 @@ async def _serve(settings: NotesSettings, pool: Pool, threads: FileThreads, stop
             background(keeping.discover(pool, settings.vault_paths, settings.created_vaults), "discovery"),
         ):
             await bus.serve([*routes(settings, pool, threads), health])
+            settled(NAME)
             await stop.wait()
 
 

@@ -1,7 +1,6 @@
 """Retrieval, put together."""
 
 import asyncio
-import logging
 import sys
 from contextlib import AsyncExitStack
 
@@ -22,10 +21,9 @@ from shared.contracts.errors import ServiceError
 from shared.database.migrate import migrate
 from shared.database.pool import open_pool
 from shared.messaging.client import Client
-from shared.service import Check, background, database_check, health_route, joined
+from shared.service import Check, background, database_check, health_route, joined, settled
 
 NAME = "retrieval"
-logger = logging.getLogger(__name__)
 
 # Notes are cut in a thread; the event loop gets the interpreter back after this long, so that searches do not wait for it.
 SWITCH_SECONDS = 0.001
@@ -61,7 +59,7 @@ async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
             await stack.enter_async_context(background(vectors.run(), "vectors"))
         checks = {"database": database_check(pool), "index": _index_check(engine)}
         await bus.serve([*handlers.routes(), health_route(NAME, checks)])
-        logger.info("Retrieval is ready")
+        settled(NAME)
         await stop.wait()
 
 
