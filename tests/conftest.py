@@ -1,5 +1,11 @@
 """Fixtures that every test may ask for by name."""
 
+from hypothesis import settings
+
+# No deadline: a loaded machine is no failure. A failing example prints what reproduces it.
+settings.register_profile("marginalia", deadline=None, print_blob=True)
+settings.load_profile("marginalia")
+
 pytest_plugins = [
     "tests.support.nats_server",
     "tests.support.postgres",

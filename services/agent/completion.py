@@ -14,6 +14,10 @@ from typing import Any
 import orjson
 
 LINE_CHARACTERS_MAX = 16 * 1024 * 1024
+# An endless answer is stopped; the longest real ones have about a tenth of this.
+ANSWER_CHARACTERS_MAX = 4_000_000
+# Each event of a turn, the whole arguments of a call among them, must fit into a message many times over.
+ARGUMENTS_CHARACTERS_MAX = 256 * 1024
 
 
 class MalformedStream(Exception):
@@ -109,11 +113,13 @@ class Completion:
     """
 
     taken: frozenset[str] = frozenset()
-    text: str = ""
-    thinking: str = ""
     finish_reason: str | None = None
     finished: bool = False
     usage: dict[str, Any] | None = None
+    # In pieces, joined when asked for: a long answer has many thousand.
+    _text: list[str] = field(default_factory=list)
+    _thinking: list[str] = field(default_factory=list)
+    _characters: int = 0
     _calls: list[Call] = field(default_factory=list)
     _by_index: dict[int, Call] = field(default_factory=dict)
 
@@ -148,6 +154,16 @@ class Completion:
         return deltas
 
     @property
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(self._text)
+
+    @property
+    def thinking(self) -> str:
+        """The reasoning so far."""
+        return "".join(self._thinking)
+
+    @property
     def calls(self) -> list[Call]:
         """The tool calls that have a name, in the order in which they began."""
         return [call for call in self._calls if call.announced]
@@ -171,11 +187,12 @@ class Completion:
 
     def _read(self, delta: dict[str, Any]) -> Iterator[Delta]:
         thinking, text = _texts(delta)
+        self._count(len(thinking) + len(text))
         if thinking:
-            self.thinking += thinking
+            self._thinking.append(thinking)
             yield Thinking(thinking)
         if text:
-            self.text += text
+            self._text.append(text)
             yield Text(text)
         fragments = delta.get("tool_calls")
         if isinstance(fragments, dict):
@@ -200,6 +217,8 @@ class Completion:
         arguments = function.get("arguments")
         piece = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
         if piece:
+            if len(call.arguments) + len(piece) > ARGUMENTS_CHARACTERS_MAX:
+                raise MalformedStream("the arguments of a tool call are too long")
             call.arguments += piece
             if call.announced:
                 yield CallArguments(call.position, piece)
@@ -223,6 +242,11 @@ class Completion:
         if identifier:
             known.provider_id = known.provider_id or identifier
         return known
+
+    def _count(self, characters: int) -> None:
+        self._characters += characters
+        if self._characters > ANSWER_CHARACTERS_MAX:
+            raise MalformedStream("the answer is too long")
 
     def _unique(self, identifier: str) -> str:
         used = self.taken | {call.id for call in self._calls}

@@ -23,25 +23,28 @@ ENVELOPE = frozenset({"type", "seq", "turn_id"})
 
 @dataclass(slots=True)
 class Fold:
-    """The sum of the events so far. `status` is the turn's."""
+    """The sum of the events so far. `status` is the turn's.
+
+    Texts are kept in pieces and joined when asked for: a long answer has many thousand events.
+    """
 
     last_seq: int = 0
     status: str = "running"
-    content: str = ""
-    thinking: str = ""
-    activity: list[dict[str, Any]] = field(default_factory=list)
     tool_calls: dict[str, dict[str, Any]] = field(default_factory=dict)
     sources: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[dict[str, Any]] = field(default_factory=list)
     usage: dict[str, Any] | None = None
     done: dict[str, Any] | None = None
+    _content: list[str] = field(default_factory=list)
+    # In order: the pieces of one stretch of thinking, or the id of a tool call.
+    _activity: list[list[str] | str] = field(default_factory=list)
 
     def apply(self, event: Mapping[str, Any]) -> None:
         """Take in the next event. Types that change nothing here, unknown ones included, only move `last_seq`."""
         self.last_seq = event["seq"]
         match event["type"]:
             case EventType.TEXT_DELTA:
-                self.content += event["text"]
+                self._content.append(event["text"])
             case EventType.THINKING_DELTA:
                 self._think(event["text"])
             case EventType.TOOL_CALL_START:
@@ -64,6 +67,25 @@ class Fold:
                 self.done = _without_envelope(event)
 
     @property
+    def content(self) -> str:
+        """The text so far."""
+        self._content = ["".join(self._content)]
+        return self._content[0]
+
+    @property
+    def thinking(self) -> str:
+        """All thinking so far, without what came in between."""
+        return "".join("".join(entry) for entry in self._activity if isinstance(entry, list))
+
+    @property
+    def activity(self) -> list[dict[str, Any]]:
+        """Thinking and tool calls in the order in which they happened (VT-1)."""
+        return [
+            {"type": "thinking", "text": "".join(entry)} if isinstance(entry, list) else {"type": "tool_call", "id": entry}
+            for entry in self._activity
+        ]
+
+    @property
     def open_calls(self) -> list[dict[str, Any]]:
         """Calls that began and have not ended."""
         return [call for call in self.tool_calls.values() if call["status"] == "running"]
@@ -74,11 +96,11 @@ class Fold:
         return list(self.done["cited"]) if self.done else []
 
     def _think(self, text: str) -> None:
-        self.thinking += text
-        if self.activity and self.activity[-1]["type"] == "thinking":
-            self.activity[-1]["text"] += text
+        last = self._activity[-1] if self._activity else None
+        if isinstance(last, list):
+            last.append(text)
         else:
-            self.activity.append({"type": "thinking", "text": text})
+            self._activity.append([text])
 
     def _begin_call(self, event: Mapping[str, Any]) -> None:
         identifier = event["tool_call_id"]
@@ -90,7 +112,7 @@ class Fold:
             "round": event["round"],
             "hits": None,
         }
-        self.activity.append({"type": "tool_call", "id": identifier})
+        self._activity.append(identifier)
 
     def _end_call(self, event: Mapping[str, Any]) -> None:
         call = self.tool_calls[event["tool_call_id"]]

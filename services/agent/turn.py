@@ -37,6 +37,8 @@ TURN_SECONDS_MAX = 900.0
 STORE_SECONDS = 60.0
 DELIVER_SECONDS = 60.0
 QUERY_CHARACTERS_MAX = 1000
+# Reading this much Markdown would hold up every other turn.
+LONG_CHARACTERS = 50_000
 
 
 class TurnFailure(Exception):
@@ -352,7 +354,7 @@ class Ending:
         if failure is not None:
             await self.log.emit(EventType.ERROR, code=failure.code, message=failure.message, retriable=failure.retriable)
         await self.log.emit(EventType.USAGE, **self.usage.event())
-        cited = cited_numbers(fold.content, self.numbers)
+        cited = await _cited(fold.content, self.numbers)
         self.log.append(EventType.DONE, status=status, cited=cited)
         if not await self._stored():
             self.log.fence()
@@ -375,6 +377,12 @@ class Ending:
         except TimeoutError:
             logger.error("Turn %s could not be stored; it will be taken over", self.turn.id)  # noqa: TRY400
             return False
+
+
+async def _cited(text: str, numbers: frozenset[int]) -> list[int]:
+    if len(text) < LONG_CHARACTERS:  # a thread costs more than this does
+        return cited_numbers(text, numbers)
+    return await asyncio.to_thread(cited_numbers, text, numbers)
 
 
 def _status_of_cancel(reason: str) -> tuple[TurnStatus, TurnFailure | None]:

@@ -86,6 +86,40 @@ async def test_whole_arguments_of_an_answer_cut_by_length_are_not_executed(chat_
     assert chat_stack.retrieval.asked == []
 
 
+async def test_arguments_without_end_are_given_up(chat_stack: ChatStack) -> None:
+    piece = chunk(tool_calls=[{"index": 0, "function": {"arguments": "x" * 60_000}}])
+    begin = chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "rag_search", "arguments": ""}}])
+    chat_stack.provider.next(Script([begin, *[piece] * 10, Gate()]))
+    turn = await chat_stack.client.ask("Hi")
+    assert turn.of("Error")[0]["code"] == "provider_malformed"
+    assert turn.of("ToolCallEnd")[0]["status"] == "failed"
+    async with asyncio.timeout(1):
+        await chat_stack.provider.exchanges[0].closed_early.wait()
+
+
+async def test_a_long_answer_streams_whole(chat_stack: ChatStack) -> None:
+    pieces = [f"word {number} " for number in range(20_000)]
+    chat_stack.provider.next(answer(*pieces, thinking="Long."))
+    turn = await chat_stack.client.ask("Hi")
+    assert turn.text == "".join(pieces)
+    conversation = await chat_stack.client.conversation(turn.started["conversation_id"])
+    assert conversation["messages"][1]["content"] == turn.text
+
+
+async def test_a_turn_whose_time_is_over_ends_like_a_cancelled_one_and_says_so(
+    chat_stack: ChatStack, monkeypatch: pytest.MonkeyPatch
+) -> None:  # ON-13
+    monkeypatch.setattr("services.agent.turns.TURN_SECONDS_MAX", 0.5)
+    chat_stack.provider.next(Script([chunk(content="Half"), Gate()]))
+    turn = await chat_stack.client.ask("Hi")
+    assert turn.of("Error")[0]["code"] == "deadline_exceeded"
+    assert turn.done["status"] == "cancelled"
+    conversation = await chat_stack.client.conversation(turn.started["conversation_id"])
+    assert (conversation["messages"][1]["status"], conversation["messages"][1]["content"]) == ("interrupted", "Half")
+    async with asyncio.timeout(1):
+        await chat_stack.provider.exchanges[0].closed_early.wait()
+
+
 TIMEOUTS = """
 [[provider]]
 name = "slow"
