@@ -3,7 +3,9 @@
 For 1, 32 and 128 streams at once, unpaced and at 50 chunks a second: the median time to the first text, the same for the provider alone,
 what is added; the CPU time of gateway, agent and nats-server for one answer of 64 chunks; lost answers. Absolute times belong to the
 machine; the added milliseconds and the CPU time are what to compare. Unpaced streams all begin at once, which measures a burst; paced ones
-begin evenly spread over the length of an answer, as independent people do. `python -m bench.relay [--quick]`
+begin evenly spread over the length of an answer, as independent people do. A last line is measured while the embedder is busy with a vault.
+
+`python -m bench.relay [--quick]`
 """
 
 import asyncio
@@ -23,6 +25,11 @@ from bench.upstream import CHUNKS, PAUSE_SECONDS
 from local.ports import free_port
 
 MEASURED = ("gateway", "agent", "nats")
+SERVICES_AND_EMBEDDER = ("gateway", "agent", "retrieval", "notes", "contexts", "embedder")
+# How many answers a line is made of, by pace and by how many are asked at once.
+ANSWERS = {"unpaced": {1: 100, 32: 640, 128: 1024}, "paced": {1: 6, 32: 96, 128: 256}}
+# Enough for the embedder to be at work for minutes.
+BUSY_NOTES = 300
 WORDS = CHUNKS
 ANSWER_SECONDS = CHUNKS * PAUSE_SECONDS
 
@@ -84,36 +91,63 @@ def row(name: str, samples: list[Sample], base: list[Sample], cpu: dict[str, flo
     return f"{name:>14}{base_first:9.1f}{first:9.1f}{first - base_first:9.1f}{total:9.2f}{costs}{both:12.2f}{lost:6d}"
 
 
+def prepare(folder: Path, upstream: str) -> tuple[dict[str, str], Path, Path]:
+    """The environment that names the provider by its two paces, a vault with next to nothing, and one that keeps the embedder busy."""
+    toml = folder / "providers.toml"
+    tables = (f'[[provider]]\nname = "{pace}"\nbase_url = "{upstream}"\nmodels = ["{pace}"]\n' for pace in ANSWERS)
+    toml.write_text("".join(tables))
+    quiet, busy = folder / "quiet", folder / "busy"
+    quiet.mkdir()
+    (quiet / "note.md").write_text("# A note\n")
+    busy.mkdir()
+    for number in range(BUSY_NOTES):
+        words = " ".join(f"word{number * word}" for word in range(200))
+        (busy / f"note-{number}.md").write_text(f"# Note {number}\n\n{words}\n")
+    return {"MARGINALIA_PROVIDERS": str(toml), "MODEL_BASE_URL": upstream, "MODEL_NAME": "unpaced"}, quiet, busy
+
+
+def heading() -> str:
+    """The head of the table."""
+    names = ("direct", "through", "added", "total", "gateway", "agent", "nats")
+    units = ("ms", "ms", "ms", "ratio", "CPU ms", "CPU ms", "CPU ms")
+    first = f"{'':>14}" + "".join(f"{name:>9}" for name in names) + f"{'gw+agent':>12}{'lost':>6}"
+    return first + f"\n{'streams':>14}" + "".join(f"{unit:>9}" for unit in units) + f"{'CPU ms':>12}"
+
+
 async def main(quick: bool) -> None:
     """Print the table."""
     port = free_port()
     upstream = f"http://127.0.0.1:{port}/v1"
     provider = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.upstream", str(port))
-    with TemporaryDirectory() as folder:
-        toml = Path(folder) / "providers.toml"
-        toml.write_text(
-            "".join(f'[[provider]]\nname = "{pace}"\nbase_url = "{upstream}"\nmodels = ["{pace}"]\n' for pace in ("unpaced", "paced"))
-        )
-        vault = Path(folder) / "vault"
-        vault.mkdir()
-        (vault / "note.md").write_text("# A note\n")
-        environment = {"MARGINALIA_PROVIDERS": str(toml), "MODEL_BASE_URL": upstream, "MODEL_NAME": "unpaced"}
-        try:
-            async with running(str(vault), environment) as stack, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-                print(
-                    f"{'':>14}{'direct':>9}{'through':>9}{'added':>9}{'total':>9}{'gateway':>9}{'agent':>9}{'nats':>9}{'gw+agent':>12}{'lost':>6}"
-                )
-                print(f"{'streams':>14}{'ms':>9}{'ms':>9}{'ms':>9}{'ratio':>9}{'CPU ms':>9}{'CPU ms':>9}{'CPU ms':>9}{'CPU ms':>12}{'':>6}")
-                for pace in ("unpaced", "paced"):
-                    for at_once in (1, 32, 128):
-                        rounds = {"unpaced": {1: 100, 32: 640, 128: 1024}, "paced": {1: 6, 32: 96, 128: 256}}[pace][at_once]
-                        print(await compare(http, stack, upstream, pace, at_once, max(at_once, rounds // (4 if quick else 1))), flush=True)
-                print(
-                    "\nProportional memory, idle: " + ", ".join(f"{name} {stack.resident_bytes(name) // 2**20} MB" for name in stack.names)
-                )
-        finally:
-            provider.kill()
-            await provider.wait()
+    try:
+        with TemporaryDirectory() as folder:
+            environment, quiet, busy = prepare(Path(folder), upstream)
+            async with running(str(quiet), environment) as stack, session() as http:
+                print(heading())
+                for pace, answers in ANSWERS.items():
+                    for at_once, number in answers.items():
+                        print(await compare(http, stack, upstream, pace, at_once, max(at_once, number // (4 if quick else 1))), flush=True)
+                memory = {name: stack.resident_bytes(name) // 2**20 for name in stack.names}
+                print("\nProportional memory, idle: " + ", ".join(f"{name} {size} MB" for name, size in memory.items()))
+                print(f"Five services and embedder: {sum(memory[name] for name in SERVICES_AND_EMBEDDER)} MB\n")
+            async with running(str(busy), environment) as stack, session() as http:
+                print(await compare(http, stack, upstream, "unpaced", 1, 50) + "  while vectors are made")
+                print(f"{await unembedded(http, stack)} notes still waited for their vectors at its end")
+    finally:
+        provider.kill()
+        await provider.wait()
+
+
+def session() -> aiohttp.ClientSession:
+    """An HTTP client that opens as many connections as are asked for."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+
+
+async def unembedded(http: aiohttp.ClientSession, stack: Stack) -> int:
+    """How many notes wait for vectors."""
+    headers = {"authorization": f"Bearer {stack.token}"}
+    async with http.get(f"{stack.base_url}/api/retrieval/status", headers=headers) as answer:
+        return int((await answer.json())["unembedded"])
 
 
 async def compare(http: aiohttp.ClientSession, stack: Stack, upstream: str, pace: str, at_once: int, answers: int) -> str:

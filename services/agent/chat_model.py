@@ -81,13 +81,13 @@ class ChatModel:
     """A provider over HTTP. One instance serves all turns; `close` it at the end."""
 
     def __init__(self) -> None:
-        # httpx's own transport costs several times the CPU per token, and loses pool slots to cancelled requests.
-        transport = AiohttpTransport(limits=httpx.Limits(max_connections=0), trust_env=False)
-        self._http = httpx.AsyncClient(transport=transport, follow_redirects=False, trust_env=False, timeout=None)  # noqa: S113 - timed below
+        # httpx's own transport costs several times the CPU per token, and loses pool slots to cancelled requests. Without a client
+        # around it nothing follows redirects, keeps cookies or reads proxies from the environment.
+        self._transport = AiohttpTransport(limits=httpx.Limits(max_connections=0), trust_env=False)
 
     async def close(self) -> None:
         """Close idle connections."""
-        await self._http.aclose()
+        await self._transport.aclose()
 
     async def complete(
         self, provider: Provider, request: CompletionRequest, completion: Completion, deliver: Deliver, on_retry: OnRetry
@@ -164,15 +164,15 @@ class ChatModel:
         headers = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
         if provider.api_key is not None:
             headers["authorization"] = f"Bearer {provider.api_key.get_secret_value()}"
-        request = self._http.build_request(
-            "POST",
-            f"{provider.base_url}/chat/completions",
-            content=body,
-            headers=headers,
-            timeout=httpx.Timeout(None, connect=provider.timeouts.connect),
-        )
         try:
-            response = await self._http.send(request, stream=True)
+            request = httpx.Request(
+                "POST",
+                f"{provider.base_url}/chat/completions",
+                headers=headers,
+                content=body,
+                extensions={"timeout": {"connect": provider.timeouts.connect}},
+            )
+            response = await self._transport.handle_async_request(request)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise _TryAgain(_unreachable(error)) from error
         try:
