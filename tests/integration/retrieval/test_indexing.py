@@ -164,8 +164,13 @@ async def test_words_are_found_while_the_model_is_away_and_vectors_follow(stand:
     stand.notes.write(vault, "a.md", "heron")
     async with stand.start_engine(), stand.start():
         await until(lambda: _finds(stand, "heron", "a.md"))
-        status = await stand.status()
-        assert (status.indexed, status.unembedded, status.pending) == (0, 1, 0)
+
+        async def waits_for_vectors() -> bool:
+            status = await stand.status()
+            return (status.indexed, status.unembedded, status.pending) == (0, 1, 0)
+
+        # Found a moment before it is counted as such.
+        await until(waits_for_vectors)
         assert (await stand.search("heron")).degraded
         stand.model.down = False
         await stand.settled(1)
