@@ -6,6 +6,7 @@ turn whose response is still named there may move the path when it ends (VT-4).
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -40,6 +41,14 @@ PATH = """
         SELECT m.id, m.parent_message_id, path.depth + 1 FROM messages m JOIN path ON m.id = path.parent_message_id
     )
 """
+
+
+class Ended(Enum):
+    """What became of the wish to store a turn's end."""
+
+    STORED = "stored"
+    SUPERSEDED = "superseded"
+    DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,16 +232,22 @@ class Conversations:
 
     # Ending a turn
 
-    async def end(self, turn: Turn, fold: Fold, rounds: list[Round], log: bytes) -> bool:
-        """Store what the turn came to. False when another attempt has taken the turn over: then nothing is stored."""
+    async def end(self, turn: Turn, fold: Fold, rounds: list[Round], log: bytes) -> Ended:
+        """Store what the turn came to; nothing is stored where the turn is another attempt's now, or was deleted meanwhile."""
         if not _gives_the_path_back(fold):
             async with connection(self._pool) as db:
-                return await self._store_end(db, turn, fold, rounds, log) is not None
+                ended = await self._store_end(db, turn, fold, rounds, log)
+                return Ended.STORED if ended is not None else await self._why_not(db, turn)
         async with transaction(self._pool) as db:
             ended = await self._store_end(db, turn, fold, rounds, log)
-            if ended is not None:
-                await self._give_back(db, turn, ended["previous_leaf"])
-            return ended is not None
+            if ended is None:
+                return await self._why_not(db, turn)
+            await self._give_back(db, turn, ended["previous_leaf"])
+            return Ended.STORED
+
+    async def _why_not(self, db: Connection, turn: Turn) -> Ended:
+        there = await db.fetchval("SELECT true FROM turns WHERE id = $1", turn.id)
+        return Ended.SUPERSEDED if there else Ended.DELETED
 
     async def _store_end(self, db: Connection, turn: Turn, fold: Fold, rounds: list[Round], log: bytes) -> asyncpg.Record | None:
         """One statement. The conversation is locked first, as everywhere, so that two endings cannot wait for each other."""

@@ -20,7 +20,7 @@ from services.agent.turn import Ending, TurnFailure, UsageSum
 from services.agent.turn_log import TurnLog
 from services.agent.turns import Turns, stored_events
 from shared.contracts.errors import ServiceError
-from shared.database.pool import Pool, connection, transaction
+from shared.database.pool import Pool, connection
 from shared.messaging.bus import Bus
 
 logger = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ class Lease:
         self._conversations = conversations
         self._turns = turns
         self._seen: dict[UUID, _Observation] = {}
+        self._orphans: dict[UUID, float] = {}
 
     async def keep(self) -> None:
         """Beat and watch for ever."""
@@ -52,8 +53,11 @@ class Lease:
                 await self._beat()
                 for owner in await self._gone():
                     await self._take_over_from(owner)
+                for turn_id in await self._own_orphans():
+                    await self._take_over(turn_id, self._conversations.owner)
             except ServiceError:
                 self._seen.clear()  # what we did not see for a while we cannot judge
+                self._orphans.clear()
             except (NatsError, TimeoutError) as error:
                 logger.warning("Taking over waits for NATS: %r", error)
             await asyncio.sleep(BEAT_SECONDS)
@@ -97,17 +101,34 @@ class Lease:
         self._seen = seen
         return [owner for owner, observation in seen.items() if now - observation.since >= GONE_AFTER_SECONDS]
 
+    async def _own_orphans(self) -> list[UUID]:
+        """Turns that are ours in the database and that nothing here works on: their end could not be stored."""
+        async with connection(self._pool) as db:
+            rows = await db.fetch("SELECT id FROM turns WHERE owner = $1 AND status = 'running'", self._conversations.owner)
+        now = time.monotonic()
+        # A turn is in the database a moment before it is among the running ones.
+        self._orphans = {row["id"]: self._orphans.get(row["id"], now) for row in rows if row["id"] not in self._turns.running}
+        return [turn_id for turn_id, since in self._orphans.items() if now - since >= GONE_AFTER_SECONDS]
+
     async def _take_over_from(self, owner: UUID) -> None:
-        async with transaction(self._pool) as db:
-            rows = await db.fetch(
+        async with connection(self._pool) as db:
+            rows = await db.fetch("SELECT id FROM turns WHERE owner = $1 AND status = 'running'", owner)
+        for row in rows:
+            await self._take_over(row["id"], owner)
+        async with connection(self._pool) as db:
+            await db.execute("DELETE FROM agents WHERE id = $1", owner)
+
+    async def _take_over(self, turn_id: UUID, former: UUID) -> None:
+        """Own the turn from now on, unless another agent was quicker, and end it."""
+        async with connection(self._pool) as db:
+            row = await db.fetchrow(
                 """
-                UPDATE turns SET owner = $2, attempt = attempt + 1 WHERE owner = $1 AND status = 'running'
+                UPDATE turns SET owner = $2, attempt = attempt + 1 WHERE id = $1 AND owner = $3 AND status = 'running'
                 RETURNING id, conversation_id, account_id, user_message_id, response_id, status, attempt, last_seq
                 """,
-                owner, self._conversations.owner,
+                turn_id, self._conversations.owner, former,
             )  # fmt: skip
-            await db.execute("DELETE FROM agents WHERE id = $1", owner)
-        for row in rows:
+        if row is not None:
             await self._end(Turn(**row))
 
     async def _end(self, turn: Turn) -> None:

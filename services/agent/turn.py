@@ -15,7 +15,7 @@ from services.agent import prompt
 from services.agent.chat_model import ChatModel, CompletionRequest, ProviderFailure
 from services.agent.citations import cited_numbers
 from services.agent.completion import Call, CallArguments, CallStarted, Completion, Delta, Text, Thinking
-from services.agent.conversations import Conversations, Turn, shown
+from services.agent.conversations import Conversations, Ended, Turn, shown
 from services.agent.prompt import Past, Round
 from services.agent.providers import Provider
 from services.agent.rag_search import Searches, SourceBook
@@ -34,7 +34,7 @@ CALLS_PER_ROUND_MAX = 6  # ON-8
 # How long a turn may take in all.
 TURN_SECONDS_MAX = 900.0
 # How long the end of a turn waits for a database or a connection that is away.
-STORE_SECONDS = 60.0
+STORE_SECONDS = 300.0
 DELIVER_SECONDS = 60.0
 QUERY_CHARACTERS_MAX = 1000
 # Reading this much Markdown would hold up every other turn.
@@ -356,15 +356,15 @@ class Ending:
         await self.log.emit(EventType.USAGE, **self.usage.event())
         cited = await _cited(fold.content, self.numbers)
         self.log.append(EventType.DONE, status=status, cited=cited)
-        if not await self._stored():
+        if await self._stored() is Ended.SUPERSEDED:
             self.log.fence()
             return
         await self.log.publish()
         if not await self.log.delivered(DELIVER_SECONDS):
             logger.error("The end of turn %s could not be published; it is stored", self.turn.id)
 
-    async def _stored(self) -> bool:
-        """Store, waiting out a database that is away. False where the turn is another attempt's now, or could not be stored."""
+    async def _stored(self) -> Ended:
+        """Store, waiting out a database that is away. What cannot be stored at all is left to be taken over."""
         packed = self.log.packed()
         try:
             async with asyncio.timeout(STORE_SECONDS):
@@ -376,7 +376,7 @@ class Ending:
                         await asyncio.sleep(0.3)
         except TimeoutError:
             logger.error("Turn %s could not be stored; it will be taken over", self.turn.id)  # noqa: TRY400
-            return False
+            return Ended.SUPERSEDED
 
 
 async def _cited(text: str, numbers: frozenset[int]) -> list[int]:

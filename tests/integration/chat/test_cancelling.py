@@ -247,3 +247,5 @@ async def test_deleting_a_conversation_stops_what_runs_in_it(chat_stack: ChatSta
         assert deleted.status_code == 204
         async with asyncio.timeout(1):
             await chat_stack.provider.exchanges[0].closed_early.wait()
+        await streamed.read()
+    assert streamed.done["status"] == "cancelled"
