@@ -45,9 +45,17 @@ class Lease:
         self._turns = turns
         self._seen: dict[UUID, _Observation] = {}
         self._orphans: dict[UUID, float] = {}
+        self._endings: dict[UUID, asyncio.Task[None]] = {}
 
     async def keep(self) -> None:
         """Beat and watch for ever."""
+        try:
+            await self._keep()
+        finally:
+            for ending in self._endings.values():
+                ending.cancel()
+
+    async def _keep(self) -> None:
         while True:
             try:
                 await self._beat()
@@ -106,8 +114,9 @@ class Lease:
         async with connection(self._pool) as db:
             rows = await db.fetch("SELECT id FROM turns WHERE owner = $1 AND status = 'running'", self._conversations.owner)
         now = time.monotonic()
+        busy = self._turns.running.keys() | self._endings.keys()
         # A turn is in the database a moment before it is among the running ones.
-        self._orphans = {row["id"]: self._orphans.get(row["id"], now) for row in rows if row["id"] not in self._turns.running}
+        self._orphans = {row["id"]: self._orphans.get(row["id"], now) for row in rows if row["id"] not in busy}
         return [turn_id for turn_id, since in self._orphans.items() if now - since >= GONE_AFTER_SECONDS]
 
     async def _take_over_from(self, owner: UUID) -> None:
@@ -128,8 +137,16 @@ class Lease:
                 """,
                 turn_id, self._conversations.owner, former,
             )  # fmt: skip
-        if row is not None:
-            await self._end(Turn(**row))
+        if row is None:
+            return
+        # Not waited for: an ending may take as long as the stores are away, and the beat must go on.
+        ending = self._endings[turn_id] = asyncio.create_task(self._end(Turn(**row)), name=f"ending {turn_id}")
+        ending.add_done_callback(lambda done: self._ended(turn_id, done))
+
+    def _ended(self, turn_id: UUID, ending: "asyncio.Task[None]") -> None:
+        del self._endings[turn_id]
+        if not ending.cancelled() and (error := ending.exception()) is not None:
+            logger.error("Ending turn %s failed; trying again", turn_id, exc_info=error)
 
     async def _end(self, turn: Turn) -> None:
         """End a turn whose agent has gone, with what there was."""
