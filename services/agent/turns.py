@@ -141,8 +141,7 @@ class Turns:
                 self._running.pop(run.turn.id, None)
 
     async def _republish(self) -> None:
-        for run in list(self._running.values()):
-            await run.log.republish()
+        await asyncio.gather(*(run.log.republish() for run in self._running.values()))
 
     # Reading
 
