@@ -14,6 +14,7 @@ from services.gateway import problems
 from services.gateway.accounts import Accounts
 from services.gateway.edge import Edge, Metrics
 from services.gateway.event_stream import OpenStreams
+from services.gateway.openapi import describing
 from services.gateway.routes import authentication, chat, operation, retrieval, workspaces
 from services.gateway.settings import GatewaySettings
 from shared.database.migrate import migrate
@@ -48,6 +49,7 @@ def create_app(settings: GatewaySettings, bus: Bus, pool: Pool, accounts: Accoun
     for module in (authentication, chat, workspaces, retrieval, operation):
         app.include_router(module.router)
     problems.install(app)
+    app.openapi = describing(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return Edge(app, metrics)
 
 

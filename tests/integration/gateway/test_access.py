@@ -173,3 +173,16 @@ async def test_preferences_are_each_accounts_own(chat_stack: ChatStack) -> None:
     changed = {"locale": "zh", "markdown": {"math": False, "diagrams": True, "callouts": True}}
     assert (await chat_stack.client.http.put("/api/preferences", json=changed)).json() == changed
     assert (await chat_stack.client.http.get("/api/preferences")).json() == changed
+
+
+async def test_the_description_of_the_api_is_served_and_says_how_errors_look(chat_stack: ChatStack) -> None:
+    http = chat_stack.client.http
+    described = (await http.get("/api/openapi.json")).json()
+    operation = described["paths"]["/api/chat"]["post"]
+    assert list(operation["responses"]["default"]["content"]) == ["application/problem+json"]
+    assert operation["security"] == [{"session": []}, {"token": []}]
+    assert "security" not in described["paths"]["/healthz"]["get"]
+    page = await http.get("/api/docs")
+    assert "/api/chat" in page.text
+    assert "http://" not in page.text.replace(chat_stack.base_url, "")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
