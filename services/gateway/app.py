@@ -14,6 +14,7 @@ from services.gateway import problems
 from services.gateway.accounts import Accounts
 from services.gateway.edge import Edge, Metrics
 from services.gateway.event_stream import OpenStreams
+from services.gateway.http_protocol import HeadLimits
 from services.gateway.openapi import describing
 from services.gateway.routes import authentication, chat, operation, retrieval, workspaces
 from services.gateway.settings import GatewaySettings
@@ -94,7 +95,7 @@ def _configuration(app: ASGIApp, settings: GatewaySettings) -> uvicorn.Config:
         host=settings.host,
         port=settings.port,
         loop="none",
-        http="httptools",
+        http=HeadLimits,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -1,4 +1,4 @@
-"""The OpenAPI description, corrected where FastAPI would describe its own defaults: errors are problems, and there are two ways to log in."""
+"""The OpenAPI description, corrected where FastAPI would describe its own defaults: how errors look, and how one logs in."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,6 +1,7 @@
 """Bad input gets a clear problem and changes nothing: never a 500, never a silent repair."""
 
 import asyncio
+import contextlib
 import json
 
 import httpx
@@ -157,6 +158,19 @@ async def test_a_body_that_never_arrives_is_given_up(chat_stack: ChatStack) -> N
         answer = await reader.read(12)
     assert answer == b"HTTP/1.1 408"
     writer.close()
+
+
+@pytest.mark.parametrize("head", [b"", b"GET /healthz HTTP/1.1\r\nhost: x\r\n", b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000])
+async def test_a_head_that_never_ends_is_given_up(chat_stack: ChatStack, head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.gateway.http_protocol.HEAD_SECONDS", 0.5)
+    host, port = chat_stack.base_url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(head)
+    async with asyncio.timeout(5):
+        with contextlib.suppress(ConnectionError):
+            assert not (await reader.read()).startswith(b"HTTP/1.1 2")
+    writer.close()
+    assert (await chat_stack.client.http.get("/healthz")).status_code == 200
 
 
 async def test_streams_carry_the_headers_that_keep_proxies_from_holding_them(chat_stack: ChatStack) -> None:
