@@ -10,6 +10,7 @@ from services.agent.lease import Lease
 from services.agent.providers import load
 from services.agent.routes import Handlers
 from services.agent.settings import AgentSettings
+from services.agent.turn_store import TurnStore
 from services.agent.turns import Turns
 from shared.contracts import chat
 from shared.database.migrate import migrate
@@ -31,10 +32,10 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         stack.push_async_callback(model.close)
         bus = await stack.enter_async_context(joined(NAME, settings))
         await streams.ensure(bus.nats, chat.STREAM)
-        conversations = Conversations(pool, owner=uuid4())
-        turns = Turns(bus, conversations, model, providers)
+        store, conversations = TurnStore(pool, owner=uuid4()), Conversations(pool)
+        turns = Turns(bus, store, conversations, model, providers)
         handlers = Handlers(bus, conversations, turns, providers)
-        await stack.enter_async_context(background(Lease(pool, bus, conversations, turns).keep(), "lease"))
+        await stack.enter_async_context(background(Lease(pool, bus, store, turns).keep(), "lease"))
         await bus.serve([*handlers.routes(), health_route(NAME, {"database": database_check(pool)})])
         settled(NAME)
         await stop.wait()

@@ -14,10 +14,10 @@ from uuid import UUID
 
 from nats.errors import Error as NatsError
 
-from services.agent.conversations import Conversations, Turn
 from services.agent.prompt import Round
 from services.agent.turn import Ending, TurnFailure, UsageSum
 from services.agent.turn_log import TurnLog
+from services.agent.turn_store import Turn, TurnStore
 from services.agent.turns import Turns, stored_events
 from shared.contracts.errors import ServiceError
 from shared.database.pool import Pool, connection
@@ -38,10 +38,10 @@ class _Observation:
 class Lease:
     """This agent's beat, and its eye on the others."""
 
-    def __init__(self, pool: Pool, bus: Bus, conversations: Conversations, turns: Turns) -> None:
+    def __init__(self, pool: Pool, bus: Bus, store: TurnStore, turns: Turns) -> None:
         self._pool = pool
         self._bus = bus
-        self._conversations = conversations
+        self._store = store
         self._turns = turns
         self._seen: dict[UUID, _Observation] = {}
         self._orphans: dict[UUID, float] = {}
@@ -62,7 +62,7 @@ class Lease:
                 for owner in await self._gone():
                     await self._take_over_from(owner)
                 for turn_id in await self._own_orphans():
-                    await self._take_over(turn_id, self._conversations.owner)
+                    await self._take_over(turn_id, self._store.owner)
             except ServiceError:
                 self._seen.clear()  # what we did not see for a while we cannot judge
                 self._orphans.clear()
@@ -76,12 +76,12 @@ class Lease:
         async with connection(self._pool) as db:
             await db.execute(
                 "INSERT INTO agents (id, beats) VALUES ($1, 1) ON CONFLICT (id) DO UPDATE SET beats = agents.beats + 1",
-                self._conversations.owner,
+                self._store.owner,
             )
             if not running:
                 return
             rows = await db.fetch(
-                "SELECT id, owner = $2 AS ours, cancel_requested FROM turns WHERE id = ANY($1)", running, self._conversations.owner
+                "SELECT id, owner = $2 AS ours, cancel_requested FROM turns WHERE id = ANY($1)", running, self._store.owner
             )  # fmt: skip
         for row in rows:
             if row["cancel_requested"]:
@@ -98,7 +98,7 @@ class Lease:
                 SELECT owner, COALESCE(max(agents.beats), 0) AS beats FROM turns LEFT JOIN agents ON agents.id = turns.owner
                 WHERE status = 'running' AND owner <> $1 GROUP BY owner
                 """,
-                self._conversations.owner,
+                self._store.owner,
             )
         now = time.monotonic()
         seen = {}
@@ -112,7 +112,7 @@ class Lease:
     async def _own_orphans(self) -> list[UUID]:
         """Turns that are ours in the database and that nothing here works on: their end could not be stored."""
         async with connection(self._pool) as db:
-            rows = await db.fetch("SELECT id FROM turns WHERE owner = $1 AND status = 'running'", self._conversations.owner)
+            rows = await db.fetch("SELECT id FROM turns WHERE owner = $1 AND status = 'running'", self._store.owner)
         now = time.monotonic()
         busy = self._turns.running.keys() | self._endings.keys()
         # A turn is in the database a moment before it is among the running ones.
@@ -135,7 +135,7 @@ class Lease:
                 UPDATE turns SET owner = $2, attempt = attempt + 1 WHERE id = $1 AND owner = $3 AND status = 'running'
                 RETURNING id, conversation_id, account_id, user_message_id, response_id, status, attempt, last_seq
                 """,
-                turn_id, self._conversations.owner, former,
+                turn_id, self._store.owner, former,
             )  # fmt: skip
         if row is None:
             return
@@ -158,4 +158,4 @@ class Lease:
         usage.add(None)
         failure = TurnFailure("agent_lost", "The agent that worked on this answer was lost; what it had written is kept.", retriable=True)
         rounds = [Round(content=log.fold.content)]
-        await Ending(turn, log, self._conversations, rounds, usage, numbers).write("failed", failure)
+        await Ending(turn, log, self._store, rounds, usage, numbers).write("failed", failure)

@@ -15,11 +15,12 @@ from services.agent import prompt
 from services.agent.chat_model import ChatModel, CompletionRequest, ProviderFailure
 from services.agent.citations import cited_numbers
 from services.agent.completion import Call, CallArguments, CallStarted, Completion, Delta, Text, Thinking
-from services.agent.conversations import Conversations, Ended, Turn, shown
+from services.agent.conversations import shown
 from services.agent.prompt import Past, Round
 from services.agent.providers import Provider
 from services.agent.rag_search import Searches, SourceBook
 from services.agent.turn_log import TurnLog
+from services.agent.turn_store import Ended, Turn, TurnStore
 from shared.contracts import retrieval
 from shared.contracts.chat import EventType, TurnStatus
 from shared.contracts.errors import ServiceError
@@ -107,12 +108,12 @@ def _inner(usage: dict[str, Any], group: str, name: str, flat: str | None = None
 class TurnRun:
     """A turn in progress in this process."""
 
-    def __init__(self, assignment: Assignment, log: TurnLog, model: ChatModel, conversations: Conversations) -> None:
+    def __init__(self, assignment: Assignment, log: TurnLog, model: ChatModel, store: TurnStore) -> None:
         self.turn = assignment.turn
         self.log = log
         self._assignment = assignment
         self._model = model
-        self._conversations = conversations
+        self._store = store
         self._rounds: list[Round] = []
         self._usage = UsageSum()
         self._book = SourceBook()
@@ -140,7 +141,7 @@ class TurnRun:
         await self._finish(*_status_of_cancel(reason))
 
     async def _finish(self, status: TurnStatus, failure: TurnFailure | ProviderFailure | None) -> None:
-        ending = Ending(self.turn, self.log, self._conversations, self._rounds, self._usage, self._book.numbers)
+        ending = Ending(self.turn, self.log, self._store, self._rounds, self._usage, self._book.numbers)
         try:
             await shielded(ending.write(status, failure), STORE_SECONDS + DELIVER_SECONDS)
         except asyncio.CancelledError:
@@ -334,7 +335,7 @@ class Ending:
 
     turn: Turn
     log: TurnLog
-    conversations: Conversations
+    store: TurnStore
     rounds: list[Round]
     usage: UsageSum
     numbers: frozenset[int]
@@ -370,7 +371,7 @@ class Ending:
             async with asyncio.timeout(STORE_SECONDS):
                 while True:
                     try:
-                        return await self.conversations.end(self.turn, self.log.fold, self.rounds, packed)
+                        return await self.store.end(self.turn, self.log.fold, self.rounds, packed)
                     except ServiceError as error:
                         logger.warning("Turn %s cannot be stored yet: %s", self.turn.id, error.detail)
                         await asyncio.sleep(0.3)

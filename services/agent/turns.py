@@ -9,12 +9,13 @@ import orjson
 from nats.aio.client import Client as Nats
 
 from services.agent.chat_model import ChatModel
-from services.agent.conversations import Begun, Conversations, Turn
+from services.agent.conversations import Conversations
 from services.agent.fold import Fold
 from services.agent.providers import Provider, Providers
 from services.agent.rag_search import Searches
 from services.agent.turn import TURN_SECONDS_MAX, Assignment, TurnRun
 from services.agent.turn_log import TurnLog, unpack
+from services.agent.turn_store import Begun, Turn, TurnStore
 from shared.contracts import contexts, notes
 from shared.contracts.chat import (
     EVENTS,
@@ -45,8 +46,9 @@ LOG_REPLY_CHARACTERS_MAX = 4 * 1024 * 1024
 class Turns:
     """See the module."""
 
-    def __init__(self, bus: Bus, conversations: Conversations, model: ChatModel, providers: Providers) -> None:
+    def __init__(self, bus: Bus, store: TurnStore, conversations: Conversations, model: ChatModel, providers: Providers) -> None:
         self._bus = bus
+        self._store = store
         self._conversations = conversations
         self._model = model
         self._providers = providers
@@ -74,7 +76,7 @@ class Turns:
         if start.workspace is not None:
             await self._bus.client.ask(notes.WORKSPACE_GET, notes.WorkspaceRef(workspace=start.workspace), scope)
         injected, notices = await self._injected(start, scope)
-        begun = await self._conversations.begin(start, account.id, injected)
+        begun = await self._store.begin(start, account.id, injected)
         if not begun.replayed:
             self._launch(self._assignment(start, begun, provider, model, account, injected, notices))
         turn = begun.turn
@@ -86,7 +88,7 @@ class Turns:
             return [], []
         workspace = start.workspace
         if workspace is None and start.conversation_id is not None:
-            workspace = await self._conversations.workspace_of(start.conversation_id, require_account(scope).id)
+            workspace = await self._store.workspace_of(start.conversation_id, require_account(scope).id)
         request = contexts.InjectRequest(text=start.message, workspace=workspace)
         try:
             reply = await self._bus.client.ask(contexts.INJECT, request, scope)
@@ -122,7 +124,7 @@ class Turns:
 
     def _launch(self, assignment: Assignment) -> None:
         turn = assignment.turn
-        run = TurnRun(assignment, TurnLog(self._bus.nats, turn.id), self._model, self._conversations)
+        run = TurnRun(assignment, TurnLog(self._bus.nats, turn.id), self._model, self._store)
         self._running[turn.id] = run
         task = asyncio.create_task(self._conduct(run, assignment.scope), name=f"turn {turn.id}")
         self._tasks.add(task)
@@ -147,7 +149,7 @@ class Turns:
 
     async def state(self, turn_id: UUID, scope: Scope) -> TurnState:
         """The turn so far."""
-        turn = await self._conversations.turn(turn_id, require_account(scope).id)
+        turn = await self._store.turn(turn_id, require_account(scope).id)
         fold = Fold()
         for event in await self.events(turn):
             fold.apply(orjson.loads(event.payload))
@@ -170,7 +172,7 @@ class Turns:
         Raises:
             ServiceError: `turn_not_found`; `last_event_id_invalid` for a number the turn has not reached.
         """
-        turn = await self._conversations.turn(request.turn, require_account(scope).id)
+        turn = await self._store.turn(request.turn, require_account(scope).id)
         events = await self.events(turn)
         last_seq = events[-1].seq if events else 0
         if request.after > last_seq and turn.status != "running":
@@ -189,7 +191,7 @@ class Turns:
 
     async def events(self, turn: Turn) -> list[LoggedEvent]:
         """The events so far: of a turn that has ended from the database, of ours from memory, of another agent's from the stream."""
-        if turn.status != "running" and (packed := await self._conversations.packed_log(turn.id)) is not None:
+        if turn.status != "running" and (packed := await self._store.packed_log(turn.id)) is not None:
             return unpack(packed)
         if (run := self._running.get(turn.id)) is not None:
             return list(run.log.events)
@@ -197,7 +199,7 @@ class Turns:
 
     async def result(self, turn_id: UUID, scope: Scope) -> TurnResult:
         """What a turn that has ended came to."""
-        turn = await self._conversations.turn(turn_id, require_account(scope).id)
+        turn = await self._store.turn(turn_id, require_account(scope).id)
         events = await self.events(turn)
         fold = Fold()
         for event in events:
@@ -211,10 +213,10 @@ class Turns:
 
     async def cancel(self, turn_id: UUID, scope: Scope) -> None:
         """Stop a turn, whoever runs it. Ended already: nothing happens."""
-        turn = await self._conversations.turn(turn_id, require_account(scope).id)
+        turn = await self._store.turn(turn_id, require_account(scope).id)
         if turn.status != "running":
             return
-        await self._conversations.request_cancel(turn.id)
+        await self._store.request_cancel(turn.id)
         await self._bus.client.cancel(str(turn.id), "requested")
 
 

@@ -1,0 +1,307 @@
+"""Turns in PostgreSQL: begun with the user's message and a reserved place for the reply, ended with what came of them.
+
+Every change of the active path happens under the conversation's row lock. A turn reserves its response as `active_response_id`; only the
+turn whose response is still named there may move the path when it ends (VT-4).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from services.agent import tree
+from services.agent.fold import STATUS_OF_MESSAGE, Fold
+from services.agent.prompt import Past, Round
+from shared.contracts.chat import StartTurn
+from shared.contracts.errors import ErrorCode, ServiceError
+from shared.database.pool import Connection, Pool, connection, transaction
+
+TITLE_CHARACTERS_MAX = 60
+
+
+class Ended(Enum):
+    """What became of the wish to store a turn's end."""
+
+    STORED = "stored"
+    SUPERSEDED = "superseded"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn's row."""
+
+    id: UUID
+    conversation_id: UUID
+    account_id: UUID
+    user_message_id: UUID
+    response_id: UUID
+    status: str
+    attempt: int
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A turn that was just stored, with the branch that its model will see; or, with `replayed`, one that was there already.
+
+    `workspace` is the conversation's.
+    """
+
+    turn: Turn
+    past: list[Past]
+    workspace: UUID | None = None
+    replayed: bool = False
+
+
+class TurnStore:
+    """The turns of all agents; `owner` is this process's id, which it gives to the turns that it begins or takes over."""
+
+    def __init__(self, pool: Pool, owner: UUID) -> None:
+        self._pool = pool
+        self.owner = owner
+
+    # Beginning a turn
+
+    async def begin(self, start: StartTurn, account: UUID, injected: list[dict[str, Any]]) -> Begun:
+        """Store the user's message and reserve the reply's place; all or nothing.
+
+        Raises:
+            ServiceError: `conversation_not_found`, `message_not_found`, `client_message_id_reused`, `invalid`.
+        """
+        try:
+            if start.conversation_id is None:
+                async with connection(self._pool) as db:
+                    return await self._begin_conversation(db, start, account, injected)
+            async with transaction(self._pool) as db:
+                if (seen := await self._seen_before(db, start, account)) is not None:
+                    return Begun(seen, [], replayed=True)
+                return await self._begin(db, start, start.conversation_id, account, injected)
+        except asyncpg.UniqueViolationError as error:
+            return await self._lost_the_race(start, account, error)
+
+    async def _begin_conversation(self, db: Connection, start: StartTurn, account: UUID, injected: list[dict[str, Any]]) -> Begun:
+        """A new conversation with its first turn: one statement, one round trip."""
+        if start.parent_message_id is not None or start.retry_message_id is not None:
+            raise ServiceError(ErrorCode.INVALID, "A message to go on from needs the conversation_id that it stands in.")
+        message = _required(start.message)
+        row = await db.fetchrow(
+            """
+            WITH conversation AS (
+                INSERT INTO conversations (id, account_id, title, workspace, active_leaf, active_response_id)
+                VALUES ($1, $5, $6, $7, $3, $3)
+            ), messages AS (
+                INSERT INTO messages (id, conversation_id, parent_message_id, active_child, turn_id, role, content, status, injected)
+                VALUES ($2, $1, NULL, $3, NULL, 'user', $8, 'completed', $9), ($3, $1, $2, NULL, $4, 'assistant', '', 'running', '[]')
+            )
+            INSERT INTO turns (id, conversation_id, account_id, user_message_id, response_id, owner, client_message_id, request_digest)
+            VALUES ($4, $1, $5, $2, $3, $10, $11, $12) RETURNING *
+            """,
+            uuid4(), uuid4(), uuid4(), start.turn_id, account, title_from(message), start.workspace, message, injected, self.owner,
+            start.client_message_id, start.request_digest,
+        )  # fmt: skip
+        assert row is not None
+        return Begun(_turn(row), [Past("user", message, injected, [], [])], start.workspace)
+
+    async def _lost_the_race(self, start: StartTurn, account: UUID, error: asyncpg.UniqueViolationError) -> Begun:
+        async with connection(self._pool) as db:
+            seen = await self._seen_before(db, start, account)
+        if seen is None:
+            raise ServiceError(ErrorCode.CONFLICT, "This turn id is in use.") from error
+        return Begun(seen, [], replayed=True)
+
+    async def _seen_before(self, db: Connection, start: StartTurn, account: UUID) -> Turn | None:
+        if start.client_message_id is None:
+            return None
+        row = await db.fetchrow(
+            "SELECT * FROM turns WHERE account_id = $1 AND client_message_id = $2", account, start.client_message_id
+        )  # fmt: skip
+        if row is None:
+            return None
+        if row["request_digest"] != start.request_digest:
+            raise ServiceError(
+                ErrorCode.CLIENT_MESSAGE_ID_REUSED, "This client_message_id was used before, with another body.", turn_id=str(row["id"])
+            )
+        return _turn(row)
+
+    async def _begin(self, db: Connection, start: StartTurn, conversation_id: UUID, account: UUID, injected: list[dict[str, Any]]) -> Begun:
+        conversation = await db.fetchrow(
+            "SELECT active_leaf, workspace FROM conversations WHERE id = $1 AND account_id = $2 FOR UPDATE", conversation_id, account
+        )
+        if conversation is None:
+            raise tree.no_conversation()
+        leaf = conversation["active_leaf"]
+        user_message_id, past = await self._user_message(db, start, conversation_id, leaf, injected)
+        response_id = uuid4()
+        row = await db.fetchrow(
+            """
+            WITH response AS (
+                INSERT INTO messages (id, conversation_id, parent_message_id, turn_id, role, status)
+                VALUES ($1, $2, $3, $4, 'assistant', 'running')
+            ), chosen AS (
+                UPDATE messages SET active_child = $1 WHERE id = $3
+            ), reserved AS (
+                UPDATE conversations SET active_leaf = $1, active_response_id = $1, updated_at = now() WHERE id = $2
+            )
+            INSERT INTO turns (id, conversation_id, account_id, user_message_id, response_id, previous_leaf, owner, client_message_id,
+                               request_digest)
+            VALUES ($4, $2, $5, $3, $1, $6, $7, $8, $9) RETURNING *
+            """,
+            response_id, conversation_id, user_message_id, start.turn_id, account, leaf, self.owner, start.client_message_id,
+            start.request_digest,
+        )  # fmt: skip
+        assert row is not None
+        return Begun(_turn(row), past, conversation["workspace"])
+
+    async def _user_message(
+        self, db: Connection, start: StartTurn, conversation_id: UUID, leaf: UUID | None, injected: list[dict[str, Any]]
+    ) -> tuple[UUID, list[Past]]:
+        """The user message that is answered: a new one, or for a regenerated reply the one it answers; and the branch down to it."""
+        parent = start.parent_message_id or leaf
+        if start.parent_message_id is not None:
+            await tree.message(db, conversation_id, start.parent_message_id)
+        if start.retry_message_id is not None:
+            retried = await tree.message(db, conversation_id, start.retry_message_id)
+            if retried["role"] == "assistant":
+                if start.message is not None:
+                    raise ServiceError(ErrorCode.INVALID, "Regenerating a reply takes no message; edit the user's message instead.")
+                return retried["parent_message_id"], await tree.branch(db, retried["parent_message_id"])
+            parent = retried["parent_message_id"]
+        message = _required(start.message)
+        past = await tree.branch(db, parent) if parent is not None else []
+        message_id = uuid4()
+        await db.execute(
+            """
+            WITH chosen AS (UPDATE messages SET active_child = $1 WHERE id = $3)
+            INSERT INTO messages (id, conversation_id, parent_message_id, role, content, status, injected)
+            VALUES ($1, $2, $3, 'user', $4, 'completed', $5)
+            """,
+            message_id, conversation_id, parent, message, injected,
+        )  # fmt: skip
+        return message_id, [*past, Past("user", message, injected, [], [])]
+
+    async def workspace_of(self, conversation_id: UUID, account: UUID) -> UUID | None:
+        """Where the references of a conversation start, if it has such a workspace."""
+        async with connection(self._pool) as db:
+            workspace: UUID | None = await db.fetchval(
+                "SELECT workspace FROM conversations WHERE id = $1 AND account_id = $2", conversation_id, account
+            )
+        return workspace
+
+    # Ending a turn
+
+    async def end(self, turn: Turn, fold: Fold, rounds: list[Round], log: bytes) -> Ended:
+        """Store what the turn came to; nothing is stored where the turn is another attempt's now, or was deleted meanwhile."""
+        if not _gives_the_path_back(fold):
+            async with connection(self._pool) as db:
+                ended = await self._store_end(db, turn, fold, rounds, log)
+                return Ended.STORED if ended is not None else await self._why_not(db, turn)
+        async with transaction(self._pool) as db:
+            ended = await self._store_end(db, turn, fold, rounds, log)
+            if ended is None:
+                return await self._why_not(db, turn)
+            await self._give_back(db, turn, ended["previous_leaf"])
+            return Ended.STORED
+
+    async def _why_not(self, db: Connection, turn: Turn) -> Ended:
+        there = await db.fetchval("SELECT true FROM turns WHERE id = $1", turn.id)
+        return Ended.SUPERSEDED if there else Ended.DELETED
+
+    async def _store_end(self, db: Connection, turn: Turn, fold: Fold, rounds: list[Round], log: bytes) -> asyncpg.Record | None:
+        """One statement. The conversation is locked first, as everywhere, so that two endings cannot wait for each other."""
+        return await db.fetchrow(
+            """
+            WITH locked AS MATERIALIZED (
+                SELECT id FROM conversations WHERE id = $1 FOR UPDATE
+            ), ended AS (
+                UPDATE turns SET status = $4, last_seq = $5, log = $6, ended_at = now() FROM locked
+                WHERE turns.id = $2 AND attempt = $3 AND status = 'running' RETURNING previous_leaf
+            ), stored AS (
+                UPDATE messages SET content = $8, status = $9, thinking = $10, activity_json = $11, tool_calls = $12, sources = $13,
+                    left_out = $14, cited = $15, usage = $16, rounds = $17
+                FROM ended WHERE messages.id = $7
+            ), touched AS (
+                UPDATE conversations SET updated_at = now() FROM ended WHERE conversations.id = $1
+            )
+            SELECT previous_leaf FROM ended
+            """,
+            turn.conversation_id, turn.id, turn.attempt, fold.status, fold.last_seq, log, turn.response_id, fold.content,
+            STATUS_OF_MESSAGE[fold.status], fold.thinking, fold.activity, list(fold.tool_calls.values()), fold.sources, fold.left_out,
+            fold.cited, fold.usage, [round_.stored() for round_ in rounds],
+        )  # fmt: skip
+
+    async def _give_back(self, db: Connection, turn: Turn, previous_leaf: UUID | None) -> None:
+        """A turn that brought nothing leaves the good answer active, if there was one beside it (VT-4)."""
+        sibling = await db.fetchval(
+            tree.PATH + "SELECT id FROM path WHERE parent_message_id = $2", previous_leaf, turn.user_message_id
+        )  # fmt: skip
+        edited = sibling is None and await self._edited_sibling(db, turn, previous_leaf)
+        if sibling is None and not edited:
+            return
+        moved = await db.execute(
+            "UPDATE conversations SET active_leaf = $2, active_response_id = NULL WHERE id = $1 AND active_response_id = $3",
+            turn.conversation_id, previous_leaf, turn.response_id,
+        )  # fmt: skip
+        if moved != "UPDATE 0":
+            await tree.mark_path(db, previous_leaf)
+
+    async def _edited_sibling(self, db: Connection, turn: Turn, previous_leaf: UUID | None) -> bool:
+        """Whether the turn answered an edited message whose other version the old path goes through."""
+        return bool(
+            await db.fetchval(
+                tree.PATH
+                + """
+                SELECT true FROM path JOIN messages m USING (id) WHERE m.role = 'user' AND m.id <> $2
+                AND m.parent_message_id IS NOT DISTINCT FROM (SELECT parent_message_id FROM messages WHERE id = $2)
+                """,
+                previous_leaf,
+                turn.user_message_id,
+            )
+        )
+
+    # Reading
+
+    async def turn(self, turn_id: UUID, account: UUID) -> Turn:
+        """The account's turn.
+
+        Raises:
+            ServiceError: `turn_not_found`.
+        """
+        async with connection(self._pool) as db:
+            row = await db.fetchrow("SELECT * FROM turns WHERE id = $1 AND account_id = $2", turn_id, account)
+        if row is None:
+            raise ServiceError(ErrorCode.TURN_NOT_FOUND, "There is no such turn.")
+        return _turn(row)
+
+    async def packed_log(self, turn_id: UUID) -> bytes | None:
+        """The stored log of a turn that has ended."""
+        async with connection(self._pool) as db:
+            packed: bytes | None = await db.fetchval("SELECT log FROM turns WHERE id = $1", turn_id)
+        return packed
+
+    async def request_cancel(self, turn_id: UUID) -> None:
+        """Note the wish to cancel, so that the owner meets it even if it misses the message."""
+        async with connection(self._pool) as db:
+            await db.execute("UPDATE turns SET cancel_requested = true WHERE id = $1 AND status = 'running'", turn_id)
+
+
+def _required(message: str | None) -> str:
+    if message is None:
+        raise ServiceError(ErrorCode.INVALID, "A message is needed, unless a reply is regenerated.")
+    return message
+
+
+def _gives_the_path_back(fold: Fold) -> bool:
+    return fold.status == "failed" or (fold.status == "cancelled" and not fold.content)
+
+
+def title_from(message: str) -> str:
+    """A new conversation's title: the first line of its first message."""
+    line = next((line.strip() for line in message.splitlines() if line.strip()), "")
+    return line if len(line) <= TITLE_CHARACTERS_MAX else line[:TITLE_CHARACTERS_MAX].rstrip() + "…"
+
+
+def _turn(row: asyncpg.Record) -> Turn:
+    return Turn(**{name: row[name] for name in Turn.__dataclass_fields__})
