@@ -7,13 +7,15 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 import uvloop
 from opentelemetry.sdk.trace import TracerProvider
 
-from shared.contracts.control import HEALTH, Health
+from shared.contracts.control import HEALTH, PING, Health
 from shared.contracts.subject import Empty
-from shared.database.pool import Pool, ping
+from shared.database import pool as database
+from shared.database.pool import Pool
 from shared.messaging.bus import Bus, Route
 from shared.messaging.scope import Scope
 from shared.settings import ServiceSettings
@@ -88,17 +90,20 @@ async def background(work: Coroutine[None, None, None], what: str) -> AsyncItera
             await asyncio.wait({task}, timeout=5)
 
 
-def health_route(name: str, checks: dict[str, Check]) -> Route[Empty, Health]:
-    """Answers `<name>.health`: each check says what is wrong, or None."""
+def health_routes(name: str, checks: dict[str, Check]) -> list[Route[Any, Any]]:
+    """Answers `<name>.health`, where each check says what is wrong, or None; and `<name>.ping`, which says that somebody hears."""
 
     async def health(_: Empty, __: Scope) -> Health:
         found = await asyncio.gather(*(check() for check in checks.values()))
         problems = {what: wrong for what, wrong in zip(checks, found, strict=True) if wrong is not None}
         return Health(ready=not problems, problems=problems)
 
-    return Route(HEALTH[name], health)
+    async def ping(_: Empty, __: Scope) -> Empty:
+        return Empty()
+
+    return [Route(HEALTH[name], health), Route(PING[name], ping)]
 
 
 def database_check(pool: Pool) -> Check:
     """Whether the database answers."""
-    return lambda: ping(pool)
+    return lambda: database.ping(pool)

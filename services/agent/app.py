@@ -16,7 +16,7 @@ from shared.contracts import chat
 from shared.database.migrate import migrate
 from shared.database.pool import open_pool
 from shared.messaging import streams
-from shared.service import background, database_check, health_route, joined, settled
+from shared.service import background, database_check, health_routes, joined, settled
 
 NAME = "agent"
 
@@ -36,6 +36,6 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         turns = Turns(bus, store, conversations, model, providers)
         handlers = Handlers(bus, conversations, turns, providers)
         await stack.enter_async_context(background(Lease(pool, bus, store, turns).keep(), "lease"))
-        await bus.serve([*handlers.routes(), health_route(NAME, {"database": database_check(pool)})])
+        await bus.serve([*handlers.routes(), *health_routes(NAME, {"database": database_check(pool)})])
         settled(NAME)
         await stop.wait()

@@ -9,8 +9,8 @@ import email.utils
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,10 @@ type OnRetry = Callable[[str], Awaitable[None]]
 REQUESTS_MAX = 3
 RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504, 529})
 BACK_OFF_SECONDS = 0.5
+# A provider that asks for a longer pause is not asked again: nobody waits that long in front of an empty answer.
 RETRY_AFTER_SECONDS_MAX = 20.0
+# After its finish reason a provider has this long for usage and the end of the stream; some never send the latter.
+AFTER_FINISH_SECONDS = 2.0
 ERROR_BODY_BYTES_MAX = 64 * 1024
 STREAM_BYTES_MAX = 512 * 1024 * 1024
 QUOTED_CHARACTERS_MAX = 500
@@ -106,7 +109,7 @@ class ChatModel:
                     await self._attempt(provider, request.model, body, completion, deliver)
                     return
                 except _TryAgain as again:
-                    if attempt == REQUESTS_MAX:
+                    if attempt == REQUESTS_MAX or (again.after or 0) > RETRY_AFTER_SECONDS_MAX:
                         raise again.failure from None
                     await on_retry(again.failure.message)
                     await asyncio.sleep(_pause(attempt, again.after))
@@ -123,7 +126,8 @@ class ChatModel:
             },
         )
         try:
-            await self._stream(provider, body, completion, deliver, span)
+            with _without_key(provider):
+                await self._stream(provider, body, completion, deliver, span)
             _describe(span, completion)
         except (ProviderFailure, _TryAgain) as error:
             span.set_attribute("error.type", error.code if isinstance(error, ProviderFailure) else error.failure.code)
@@ -142,7 +146,10 @@ class ChatModel:
             ):
                 async for payloads in _payloads(response):
                     deltas, failure = _feed(completion, payloads)
-                    timer.reschedule(loop.time() + provider.timeouts.idle)
+                    finishing = completion.finish_reason is not None
+                    timer.reschedule(
+                        loop.time() + (min(AFTER_FINISH_SECONDS, provider.timeouts.idle) if finishing else provider.timeouts.idle)
+                    )
                     if deltas and not begun:
                         span.set_attribute("gen_ai.response.time_to_first_chunk", time.monotonic() - started)
                         begun = True
@@ -155,6 +162,8 @@ class ChatModel:
             if not completion.ended_properly:
                 raise _broken_off()
         except ProviderFailure as failure:
+            if failure.code == "provider_timeout" and completion.finish_reason is not None:
+                return  # whole, though not closed
             if failure.code == "provider_stream_broken" and not begun:
                 raise _TryAgain(failure) from failure
             raise
@@ -267,6 +276,18 @@ def _quoted(words: str) -> str:
     return words if len(words) <= QUOTED_CHARACTERS_MAX else words[:QUOTED_CHARACTERS_MAX] + "…"
 
 
+@contextmanager
+def _without_key(provider: Provider) -> Iterator[None]:
+    """Some providers quote the key that they refuse: it goes no further."""
+    try:
+        yield
+    except (ProviderFailure, _TryAgain) as error:
+        failure = error.failure if isinstance(error, _TryAgain) else error
+        if provider.api_key is not None and (key := provider.api_key.get_secret_value()):
+            failure.message = failure.message.replace(key, "[key]")
+        raise
+
+
 def _broken_off() -> ProviderFailure:
     return ProviderFailure("provider_stream_broken", "The provider's answer broke off before its end.", retriable=True)
 
@@ -289,7 +310,7 @@ def _retry_after(response: httpx.Response) -> float | None:
 
 def _pause(attempt: int, after: float | None) -> float:
     if after is not None:
-        return min(after, RETRY_AFTER_SECONDS_MAX)
+        return after
     return BACK_OFF_SECONDS * (1 << (attempt - 1)) * random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries, guards nothing
 
 

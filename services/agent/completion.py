@@ -105,6 +105,29 @@ class PayloadReader:
         return [rest[5:].removeprefix(" ")] if rest.startswith("data:") else []
 
 
+class WholeCharacters:
+    """Text that comes in pieces, made of whole characters: the halves of a surrogate pair may come in two pieces."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def of(self, piece: str) -> str:
+        """What can be passed on of `piece`, together with a half that was held back."""
+        if not piece or (not self._half and piece.isascii() and "\0" not in piece):
+            return piece
+        text, self._half = self._half + piece, ""
+        if "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return storable(text)
+
+
+def storable(text: str) -> str:
+    """The text with what no database or wire can carry (NUL, half a surrogate pair) replaced by the replacement character."""
+    if text.isascii():
+        return text.replace("\0", "\ufffd")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "\ufffd")
+
+
 @dataclass(slots=True)
 class Completion:
     """One completion as it grows. Feed it payloads; it says what is new, and in the end what it was.
@@ -120,6 +143,8 @@ class Completion:
     _text: list[str] = field(default_factory=list)
     _thinking: list[str] = field(default_factory=list)
     _characters: int = 0
+    _whole_text: WholeCharacters = field(default_factory=WholeCharacters)
+    _whole_thinking: WholeCharacters = field(default_factory=WholeCharacters)
     _calls: list[Call] = field(default_factory=list)
     _by_index: dict[int, Call] = field(default_factory=dict)
 
@@ -133,10 +158,7 @@ class Completion:
         if payload.startswith("[DONE]"):
             self.finished = True
             return []
-        try:
-            chunk = orjson.loads(payload)
-        except orjson.JSONDecodeError:
-            raise MalformedStream("a chunk is not JSON") from None
+        chunk = _json(payload)
         if not isinstance(chunk, dict):
             raise MalformedStream("a chunk is not an object")
         if (said := error_message(chunk)) is not None:
@@ -187,6 +209,7 @@ class Completion:
 
     def _read(self, delta: dict[str, Any]) -> Iterator[Delta]:
         thinking, text = _texts(delta)
+        thinking, text = self._whole_thinking.of(thinking), self._whole_text.of(text)
         self._count(len(thinking) + len(text))
         if thinking:
             self._thinking.append(thinking)
@@ -204,10 +227,10 @@ class Completion:
     def _read_call(self, fragment: dict[str, Any]) -> Iterator[Delta]:
         function = fragment.get("function")
         function = function if isinstance(function, dict) else {}
-        name = function.get("name") or ""
-        call = self._call_of(fragment, str(name))
+        name = storable(str(function.get("name") or ""))
+        call = self._call_of(fragment, name)
         if name and not call.name:
-            call.name = str(name)
+            call.name = name
         if call.name and not call.announced:
             call.announced = True
             call.id = self._unique(call.provider_id or f"call_{call.position}")
@@ -215,7 +238,8 @@ class Completion:
             if call.arguments:  # they came before the name
                 yield CallArguments(call.position, call.arguments)
         arguments = function.get("arguments")
-        piece = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
+        piece = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
+        piece = storable(piece)
         if piece:
             if len(call.arguments) + len(piece) > ARGUMENTS_CHARACTERS_MAX:
                 raise MalformedStream("the arguments of a tool call are too long")
@@ -224,7 +248,7 @@ class Completion:
                 yield CallArguments(call.position, piece)
 
     def _call_of(self, fragment: dict[str, Any], name: str) -> Call:
-        identifier = str(fragment.get("id") or "")
+        identifier = storable(str(fragment.get("id") or ""))
         index = fragment.get("index")
         index = index if isinstance(index, int) else None
         known = next((call for call in self._calls if identifier and call.provider_id == identifier), None)
@@ -255,6 +279,17 @@ class Completion:
             number += 1
             candidate = f"{identifier}-{number}"
         return candidate
+
+
+def _json(payload: str) -> Any:
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(payload)  # slower, but takes half a surrogate pair, which some providers send
+    except (json.JSONDecodeError, RecursionError, ValueError):
+        raise MalformedStream("a chunk is not JSON") from None
 
 
 def error_message(body: Any) -> str | None:

@@ -378,6 +378,10 @@ class Ending:
         except TimeoutError:
             logger.error("Turn %s could not be stored; it will be taken over", self.turn.id)  # noqa: TRY400
             return Ended.SUPERSEDED
+        except Exception:
+            # The one thing worse than a reply that is not kept is a turn without an end, tried again for ever.
+            logger.exception("What turn %s came to cannot be stored; only its end is", self.turn.id)
+            return await self.store.end_without_content(self.turn, self.log.last_seq, packed)
 
 
 async def _cited(text: str, numbers: frozenset[int]) -> list[int]:
@@ -402,11 +406,12 @@ def _arguments(call: Call) -> dict[str, Any] | None:
 
 
 def parsed(text: str) -> Any:
-    """JSON, or the text itself where it is none."""
+    """JSON, or the text itself where it is none, or holds what cannot be stored."""
     try:
-        return orjson.loads(text)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
+    return text if b"\\u0000" in orjson.dumps(value) else value
 
 
 async def _ended(tasks: list["asyncio.Task[Any]"]) -> None:

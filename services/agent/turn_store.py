@@ -205,6 +205,23 @@ class TurnStore:
             await self._give_back(db, turn, ended["previous_leaf"])
             return Ended.STORED
 
+    async def end_without_content(self, turn: Turn, last_seq: int, log: bytes) -> Ended:
+        """Store that a turn has failed, and its log, where what it came to cannot be put into columns."""
+        async with transaction(self._pool) as db:
+            await db.execute("SELECT 1 FROM conversations WHERE id = $1 FOR UPDATE", turn.conversation_id)
+            previous = await db.fetchrow(
+                """
+                UPDATE turns SET status = 'failed', last_seq = $3, log = $4, ended_at = now()
+                WHERE id = $1 AND attempt = $2 AND status = 'running' RETURNING previous_leaf
+                """,
+                turn.id, turn.attempt, last_seq, log,
+            )  # fmt: skip
+            if previous is None:
+                return await self._why_not(db, turn)
+            await db.execute("UPDATE messages SET status = 'failed' WHERE id = $1", turn.response_id)
+            await self._give_back(db, turn, previous["previous_leaf"])
+            return Ended.STORED
+
     async def _why_not(self, db: Connection, turn: Turn) -> Ended:
         there = await db.fetchval("SELECT true FROM turns WHERE id = $1", turn.id)
         return Ended.SUPERSEDED if there else Ended.DELETED

@@ -30,6 +30,7 @@ from shared.contracts.chat import (
 )
 from shared.contracts.chat import TurnLog as LogReply
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.subject import Empty
 from shared.messaging import headers as names
 from shared.messaging.bus import Bus
 from shared.messaging.cancellation import Cancelled
@@ -40,6 +41,7 @@ from shared.telemetry import tracing
 logger = logging.getLogger(__name__)
 
 TURNS_MAX = 512
+STREAM_LAG_EVENTS_MAX = 1000
 LOG_REPLY_CHARACTERS_MAX = 4 * 1024 * 1024
 
 
@@ -73,14 +75,22 @@ class Turns:
         provider, model = self._providers.choose(start.provider, start.model)
         if len(self._running) >= TURNS_MAX:
             raise ServiceError(ErrorCode.UNAVAILABLE, "Too many turns are running; try again shortly.", retry_after=2)
-        if start.workspace is not None:
-            await self._bus.client.ask(notes.WORKSPACE_GET, notes.WorkspaceRef(workspace=start.workspace), scope)
+        await self._require_workspaces(start, scope)
         injected, notices = await self._injected(start, scope)
         begun = await self._store.begin(start, account.id, injected)
         if not begun.replayed:
             self._launch(self._assignment(start, begun, provider, model, account, injected, notices))
         turn = begun.turn
         return TurnAccepted(turn_id=turn.id, conversation_id=turn.conversation_id, response_id=turn.response_id)
+
+    async def _require_workspaces(self, start: StartTurn, scope: Scope) -> None:
+        """The workspaces that the request names must be the account's to read."""
+        named = {start.workspace, *(start.retrieval.filters.workspaces or [])} - {None}
+        if not named:
+            return
+        readable = {workspace.id for workspace in (await self._bus.client.ask(notes.WORKSPACE_LIST, Empty(), scope)).items}
+        if not named <= readable:
+            raise ServiceError(ErrorCode.WORKSPACE_NOT_FOUND, "There is no such workspace.")
 
     async def _injected(self, start: StartTurn, scope: Scope) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
         """The notes that the message mentions, by its links (MN-6); without a link nobody is asked."""
@@ -175,7 +185,9 @@ class Turns:
         turn = await self._store.turn(request.turn, require_account(scope).id)
         events = await self.events(turn)
         last_seq = events[-1].seq if events else 0
-        if request.after > last_seq and turn.status != "running":
+        # Of another agent's running turn the stream may have less than a reader has seen already.
+        whole = turn.status != "running" or turn.id in self._running
+        if request.after > last_seq + (0 if whole else STREAM_LAG_EVENTS_MAX):
             raise ServiceError(ErrorCode.LAST_EVENT_ID_INVALID, f"The turn's last event is {last_seq}; there is none {request.after}.")
         chosen: list[LoggedEvent] = []
         size = 0

@@ -20,6 +20,8 @@ from shared.messaging.scope import Role
 
 logger = logging.getLogger(__name__)
 
+# Every request passes here first: a database that is frozen is said to be away within 2 s.
+DATABASE_SECONDS = 1.5
 SESSION_LIFETIME = timedelta(days=30)
 TOKEN_PREFIX = "mgl_"  # noqa: S105 - a prefix, so that a leaked token is recognised
 LOGIN_WINDOW_SECONDS = 60
@@ -55,14 +57,14 @@ class Accounts:
 
     async def bootstrap(self, password: str | None, home: Path | None) -> None:
         """Have the account `admin`. Without a given password it gets a random one, kept in the data directory (0600)."""
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             if await db.fetchval("SELECT true FROM accounts WHERE username = $1", ADMIN):
                 return
         if password is None:
             password = secrets.token_urlsafe(12)
             _keep_password(password, home)
         password_hash = await passwords.hashed(password)
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             await db.execute(
                 "INSERT INTO accounts (username, password_hash, role) VALUES ($1, $2, 'admin') ON CONFLICT DO NOTHING", ADMIN, password_hash
             )
@@ -80,14 +82,14 @@ class Accounts:
             raise ServiceError(
                 ErrorCode.RATE_LIMITED, "Too many failed logins; wait a minute and try again.", retry_after=LOGIN_WINDOW_SECONDS
             )
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             row = await db.fetchrow("SELECT id, password_hash, role, disabled FROM accounts WHERE username = $1", username)
         right = await passwords.matches(row["password_hash"] if row else None, password)
         if row is None or not right or row["disabled"]:
             await self._failed(address, username)
             raise ServiceError(ErrorCode.UNAUTHENTICATED, "The user name or the password is wrong.")
         token = secrets.token_urlsafe(32)
-        async with transaction(self._pool) as db:
+        async with transaction(self._pool, seconds=DATABASE_SECONDS) as db:
             if old_token is not None:
                 await db.execute("DELETE FROM sessions WHERE token_sha256 = $1", _digest(old_token))
             await db.execute("DELETE FROM sessions WHERE expires_at < now()")
@@ -98,7 +100,7 @@ class Accounts:
         return NewSession(token, Identity(row["id"], username, row["role"], "session", csrf_token(token)))
 
     async def _failures(self, address: str, username: str) -> int:
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             count: int = await db.fetchval(
                 """
                 SELECT count(*) FROM login_failures
@@ -109,20 +111,20 @@ class Accounts:
         return count
 
     async def _failed(self, address: str, username: str) -> None:
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             await db.execute("DELETE FROM login_failures WHERE failed_at < now() - make_interval(secs => $1)", LOGIN_WINDOW_SECONDS)
             await db.execute("INSERT INTO login_failures (address, username) VALUES ($1, $2)", address, username)
 
     async def logout(self, token: str) -> None:
         """End a session."""
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             await db.execute("DELETE FROM sessions WHERE token_sha256 = $1", _digest(token))
 
     # Recognising
 
     async def by_session(self, token: str) -> Identity | None:
         """Whose session this is, if it is one."""
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             row = await db.fetchrow(
                 """
                 SELECT a.id, a.username, a.role FROM sessions s JOIN accounts a ON a.id = s.account_id
@@ -134,7 +136,7 @@ class Accounts:
 
     async def by_token(self, token: str) -> Identity | None:
         """Whose personal token this is. Its role is the lesser of its own and its account's."""
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             row = await db.fetchrow(
                 """
                 SELECT a.id, a.username, CASE WHEN t.role = 'admin' AND a.role = 'admin' THEN 'admin' ELSE 'member' END AS role
@@ -151,7 +153,7 @@ class Accounts:
         if role == "admin" and identity.role != "admin":
             raise ServiceError(ErrorCode.FORBIDDEN, "A token cannot have more rights than its account.")
         token = TOKEN_PREFIX + secrets.token_urlsafe(32)
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             row = await db.fetchrow(
                 "INSERT INTO tokens (token_sha256, account_id, name, role) VALUES ($1, $2, $3, $4) RETURNING id, name, role, created_at",
                 _digest(token), identity.id, name, role or identity.role,
@@ -161,12 +163,12 @@ class Accounts:
 
     async def tokens(self, identity: Identity) -> list[asyncpg.Record]:
         """The account's tokens, without the tokens themselves."""
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             return await db.fetch("SELECT id, name, role, created_at FROM tokens WHERE account_id = $1 ORDER BY created_at", identity.id)
 
     async def delete_token(self, identity: Identity, token_id: UUID) -> None:
         """Revoke one of the account's tokens."""
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             gone = await db.execute("DELETE FROM tokens WHERE id = $1 AND account_id = $2", token_id, identity.id)
         if gone == "DELETE 0":
             raise ServiceError(ErrorCode.TOKEN_NOT_FOUND, "There is no such token.")
@@ -181,7 +183,7 @@ class Accounts:
         """
         password_hash = await passwords.hashed(password)
         try:
-            async with connection(self._pool) as db:
+            async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
                 row = await db.fetchrow(
                     "INSERT INTO accounts (username, password_hash, role) VALUES ($1, $2, $3) RETURNING *",
                     normal(username),
@@ -195,7 +197,7 @@ class Accounts:
 
     async def all(self) -> list[asyncpg.Record]:
         """Every account."""
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             return await db.fetch("SELECT * FROM accounts ORDER BY created_at, username")
 
     async def update(self, account_id: UUID, role: Role | None, password: str | None, disabled: bool | None) -> asyncpg.Record:
@@ -205,7 +207,7 @@ class Accounts:
             ServiceError: `account_not_found`, `conflict`.
         """
         password_hash = await passwords.hashed(password) if password is not None else None
-        async with transaction(self._pool) as db:
+        async with transaction(self._pool, seconds=DATABASE_SECONDS) as db:
             await db.execute("LOCK TABLE accounts IN SHARE ROW EXCLUSIVE MODE")
             row = await db.fetchrow(
                 """
@@ -226,13 +228,13 @@ class Accounts:
 
     async def preferences(self, account_id: UUID) -> dict[str, Any]:
         """What the account has set; empty where nothing."""
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             stored: dict[str, Any] = await db.fetchval("SELECT preferences FROM accounts WHERE id = $1", account_id)
         return stored
 
     async def set_preferences(self, account_id: UUID, preferences: dict[str, Any]) -> None:
         """Replace them."""
-        async with connection(self._pool) as db:
+        async with connection(self._pool, seconds=DATABASE_SECONDS) as db:
             await db.execute("UPDATE accounts SET preferences = $2 WHERE id = $1", account_id, preferences)
 
 

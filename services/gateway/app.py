@@ -21,7 +21,7 @@ from services.gateway.settings import GatewaySettings
 from shared.database.migrate import migrate
 from shared.database.pool import Pool, open_pool
 from shared.messaging.bus import Bus
-from shared.service import database_check, health_route, joined, settled
+from shared.service import database_check, health_routes, joined, settled
 
 NAME = "gateway"
 VERSION = "0.1.0"
@@ -73,7 +73,7 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         password = settings.admin_password.get_secret_value() if settings.admin_password else None
         await accounts.bootstrap(password, settings.home)
         bus = await stack.enter_async_context(joined(NAME, settings))
-        await bus.serve([health_route(NAME, {"database": database_check(pool)})])
+        await bus.serve([*health_routes(NAME, {"database": database_check(pool)})])
         streams = OpenStreams()
         bus.on_reconnected(_awaited(streams.wake_all))
         app = create_app(settings, bus, pool, accounts, Metrics(), streams)

@@ -34,6 +34,8 @@ def problem(error: ServiceError, headers: Mapping[str, str] | None = None) -> Re
         "code": error.code.value,
         **error.extra,
     }
+    if error.status == 422:
+        body.setdefault("errors", [{"location": "body", "message": error.detail}])
     all_headers = dict(headers or {})
     if error.status in (429, 503):
         all_headers["Retry-After"] = str(error.extra.get("retry_after", RETRY_AFTER_SECONDS))

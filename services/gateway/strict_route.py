@@ -7,6 +7,7 @@ from uuid import UUID
 from fastapi import Request
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict, Strict
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
@@ -14,6 +15,15 @@ from services.gateway import strict_json
 from shared.contracts.errors import ErrorCode, ServiceError
 
 JSON = "application/json"
+
+
+class _AnyConvertor(PathConvertor):
+    """Like `path`, and takes line breaks: a note's name may hold one."""
+
+    regex = r"(?s:.*)"
+
+
+register_url_convertor("any", _AnyConvertor())
 
 
 class Body(BaseModel):

@@ -96,7 +96,7 @@ class TurnStream:
         try:
             await self.catch_up()
         except ServiceError as error:
-            if error.code is ErrorCode.TURN_NOT_FOUND:
+            if not error.passing:
                 raise
             logger.info("The log of turn %s cannot be read now: %s", self._turn_id, error.code)
 

@@ -14,7 +14,7 @@ from shared.contracts.errors import ServiceError
 from shared.database.migrate import migrate
 from shared.database.pool import Pool, open_pool
 from shared.messaging import streams
-from shared.service import Check, background, database_check, health_route, joined, settled
+from shared.service import Check, background, database_check, health_routes, joined, settled
 
 NAME = "notes"
 # A new vault is part of readiness until it is read, but a big one does not hold it up for longer than this.
@@ -44,12 +44,12 @@ async def _serve(settings: NotesSettings, pool: Pool, threads: FileThreads, stop
     async with joined(NAME, settings) as bus:
         await streams.ensure(bus.nats, notes.STREAM)
         claims = Claims(pool, settings.database_url, lambda workspace: keeping.keep(pool, bus.nats, threads, workspace))
-        health = health_route(NAME, {"database": database_check(pool), "vaults": _vaults_check(pool)})
+        health = health_routes(NAME, {"database": database_check(pool), "vaults": _vaults_check(pool)})
         async with (
             background(claims.run(), "claims"),
             background(keeping.discover(pool, settings.vault_paths, settings.created_vaults), "discovery"),
         ):
-            await bus.serve([*routes(settings, pool, threads), health])
+            await bus.serve([*routes(settings, pool, threads), *health])
             settled(NAME)
             await stop.wait()
 

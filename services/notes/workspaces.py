@@ -110,14 +110,17 @@ async def served(pool: Pool) -> list[Kept]:
 
 
 async def unavailable(pool: Pool, *, count_unscanned: bool) -> str | None:
-    """Which served workspaces cannot be relied on and why, or None; on request also those never scanned yet."""
+    """Which served workspaces cannot be relied on, or None; on request also those never scanned yet. The reasons, which name paths,
+    are in the log: this is shown to anyone.
+    """
     async with connection(pool) as connected:
         rows = await connected.fetch(
-            "SELECT directory, coalesce(problem, 'being read for the first time') AS problem FROM workspaces "
+            "SELECT directory, CASE WHEN problem IS NULL THEN 'being read for the first time' ELSE 'not available' END AS state "
+            "FROM workspaces "
             "WHERE served AND (problem IS NOT NULL OR ($1 AND scanned_at IS NULL)) ORDER BY directory",
             count_unscanned,
         )
-    return "; ".join(f"{row['directory']}: {row['problem']}" for row in rows) or None
+    return "; ".join(f"{row['directory']}: {row['state']}" for row in rows) or None
 
 
 async def require(pool: Pool, workspace: UUID, account: Account | None) -> Kept:

@@ -21,7 +21,7 @@ from shared.contracts.errors import ServiceError
 from shared.database.migrate import migrate
 from shared.database.pool import open_pool
 from shared.messaging.client import Client
-from shared.service import Check, background, database_check, health_route, joined, settled
+from shared.service import Check, background, database_check, health_routes, joined, settled
 
 NAME = "retrieval"
 
@@ -58,7 +58,7 @@ async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
         if vectors is not None:
             await stack.enter_async_context(background(vectors.run(), "vectors"))
         checks = {"database": database_check(pool), "index": _index_check(engine)}
-        await bus.serve([*handlers.routes(), health_route(NAME, checks)])
+        await bus.serve([*handlers.routes(), *health_routes(NAME, checks)])
         settled(NAME)
         await stop.wait()
 

@@ -24,6 +24,11 @@ class Health(Message):
 
 CANCEL = Event("cancel.{scope}", owner="*", stream=None, message=Cancel)
 
+# Asked by whoever has waited for a service for a while: does it hear at all? Answered at once, without touching any store.
+PING: dict[str, Query[Empty, Empty]] = {
+    name: Query(f"{name}.ping", Empty, Empty, owner=name, timeout_seconds=0.8, idempotent=False) for name in SERVICES
+}
+
 HEALTH: dict[str, Query[Empty, Health]] = {
     name: Query(f"{name}.health", Empty, Health, owner=name, timeout_seconds=1.5, idempotent=False) for name in SERVICES
 }

@@ -18,6 +18,8 @@ type Pool = asyncpg.Pool[asyncpg.Record]
 type Connection = PoolConnectionProxy[asyncpg.Record]
 
 ACQUIRE_SECONDS = 5.0
+RELEASE_SECONDS = 0.3
+PING_SECONDS = 1.0
 COMMAND_SECONDS = 10.0
 SERVER_SETTINGS = {
     "statement_timeout": "10s",
@@ -79,23 +81,35 @@ def _encode(value: Any) -> str:
 
 
 @asynccontextmanager
-async def connection(pool: Pool) -> AsyncIterator[Connection]:
-    """A pooled connection for one task.
+async def connection(pool: Pool, *, seconds: float | None = None) -> AsyncIterator[Connection]:
+    """A pooled connection for one task; what is done with it may take `seconds` in all.
 
     Raises:
-        ServiceError: `service_unavailable`, where the database is away or has none free.
+        ServiceError: `service_unavailable`, where the database is away, frozen, or has none free.
     """
     try:
-        async with pool.acquire(timeout=ACQUIRE_SECONDS) as acquired:
-            yield acquired
+        async with asyncio.timeout(seconds):
+            acquired = await pool.acquire(timeout=ACQUIRE_SECONDS)
+            try:
+                yield acquired
+            finally:
+                await _give_back(pool, acquired)
     except UNAVAILABLE as error:
         raise database_unavailable(error) from error
 
 
+async def _give_back(pool: Pool, acquired: Connection) -> None:
+    """A connection whose statement was interrupted waits for the server's word; one that does not come in time is closed."""
+    try:
+        await pool.release(acquired, timeout=RELEASE_SECONDS)
+    except TimeoutError:
+        logger.warning("A connection did not become free in time and was closed")
+
+
 @asynccontextmanager
-async def transaction(pool: Pool) -> AsyncIterator[Connection]:
+async def transaction(pool: Pool, *, seconds: float | None = None) -> AsyncIterator[Connection]:
     """A connection inside a transaction: committed at the end, rolled back by any exception."""
-    async with connection(pool) as acquired, acquired.transaction():
+    async with connection(pool, seconds=seconds) as acquired, acquired.transaction():
         yield acquired
 
 
@@ -108,8 +122,8 @@ def database_unavailable(error: BaseException) -> ServiceError:
 async def ping(pool: Pool) -> str | None:
     """What is wrong with the database, or None."""
     try:
-        async with asyncio.timeout(1), pool.acquire(timeout=1) as acquired:
+        async with connection(pool, seconds=PING_SECONDS) as acquired:
             await acquired.execute("SELECT 1")
-    except UNAVAILABLE as error:
-        return type(error).__name__
+    except ServiceError as error:
+        return error.detail
     return None

@@ -84,6 +84,16 @@ class Bus:
         """Whether the server is there just now."""
         return bool(self.nats.is_connected)
 
+    async def answers(self) -> bool:
+        """Whether the server answers just now: a connection to a frozen one still looks connected."""
+        if not self.connected:
+            return False
+        try:
+            await self.nats.flush(timeout=1)
+        except NatsError:
+            return False
+        return True
+
     def on_reconnected(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Call back each time the connection is there again: whatever was published meanwhile was missed."""
         self._reconnected.append(callback)

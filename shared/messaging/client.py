@@ -6,10 +6,11 @@ import random
 
 from nats.aio.client import Client as Nats
 from nats.errors import ConnectionClosedError, ConnectionDrainingError, NoRespondersError, OutboundBufferLimitError
+from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 from pydantic import ValidationError
 
-from shared.contracts.control import CANCEL, Cancel
+from shared.contracts.control import CANCEL, PING, Cancel
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.subject import Message, Query
 from shared.messaging import errors
@@ -22,6 +23,10 @@ logger = logging.getLogger(__name__)
 ABSENT_SECONDS = 1.5
 # What NATS itself puts around a message; its limit counts headers too, and passing it closes the connection for good.
 OVERHEAD_BYTES = 4096
+
+
+# After this long without an answer the asked service is pinged: one that hears nothing is given up then, not at the timeout.
+PING_AFTER_SECONDS = 0.9
 
 
 class _Absent(Exception):
@@ -87,14 +92,18 @@ class Client:
             tracing.inject(headers)
             self.check_size(headers, body)
             losses = self._connection_losses
-            timer: asyncio.Timeout | None = None
+            wait = _Wait(self, query.owner)
             try:
-                async with asyncio.timeout(seconds) as timer:
-                    self._waiting.add(timer)
+                async with asyncio.timeout(seconds) as wait.timer:
+                    self._waiting.add(wait.timer)
+                    wait.watch()
                     reply = await self._nats.request(query.subject, body, timeout=seconds + 1, headers=headers)
             except (TimeoutError, NatsTimeoutError):
                 if losses != self._connection_losses:
                     raise _Absent from None
+                if wait.unheard:
+                    await self.cancel(scope.id, "caller_gone")
+                    raise _unavailable(query) from None
                 await self.cancel(scope.id, "deadline")
                 raise ServiceError(ErrorCode.DEADLINE_EXCEEDED, f"The {query.owner} service did not answer in time.") from None
             except (NoRespondersError, OutboundBufferLimitError, ConnectionClosedError, ConnectionDrainingError):
@@ -103,8 +112,8 @@ class Client:
                 await self.cancel(scope.id, "caller_gone")
                 raise
             finally:
-                if timer is not None:
-                    self._waiting.discard(timer)
+                wait.stop()
+                self._waiting.discard(wait.timer)
             if (error := errors.decode(reply.headers, reply.data)) is not None:
                 span.set_attribute("error.type", error.code.value)
                 raise error
@@ -114,12 +123,55 @@ class Client:
             logger.exception("The reply on %s is not of its model", query.subject)
             raise ServiceError(ErrorCode.INTERNAL, f"The {query.owner} service answered in an unknown form.") from None
 
+    async def hears(self, owner: str) -> bool:
+        """Whether a service answers a ping."""
+        ping = PING[owner]
+        try:
+            async with asyncio.timeout(ping.timeout_seconds):
+                await self._nats.request(ping.subject, b"{}", timeout=ping.timeout_seconds + 1, headers=Scope.root(1).to_headers())
+        except (TimeoutError, NatsError):
+            return False
+        return True
+
     async def cancel(self, scope_id: str, reason: str) -> None:
         """Tell every process to stop what it does under `scope_id`. Nothing is waited for; while disconnected nothing is sent."""
         try:
             await self._nats.publish(CANCEL.subject(scope_id), Cancel(reason=reason).model_dump_json().encode())
         except (OutboundBufferLimitError, ConnectionClosedError, ConnectionDrainingError):
             logger.warning("Could not send the cancel of %s: not connected", scope_id)
+
+
+class _Wait:
+    """The wait for one answer, watched: a service that was frozen or has died with the question in hand will not say so."""
+
+    def __init__(self, client: Client, owner: str) -> None:
+        self.timer = asyncio.timeout(None)
+        self.unheard = False
+        self._client = client
+        self._owner = owner
+        self._handle: asyncio.TimerHandle | None = None
+        self._ping: asyncio.Task[None] | None = None
+
+    def watch(self) -> None:
+        """Begin to watch; costs nothing while answers are quick."""
+        if self._owner in PING:
+            self._handle = asyncio.get_running_loop().call_later(PING_AFTER_SECONDS, self._start)
+
+    def stop(self) -> None:
+        """The wait is over."""
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._ping is not None:
+            self._ping.cancel()
+
+    def _start(self) -> None:
+        self._ping = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while await self._client.hears(self._owner):  # noqa: ASYNC110 - there is nothing here to wait for
+            await asyncio.sleep(PING_AFTER_SECONDS)
+        self.unheard = True
+        self.timer.reschedule(asyncio.get_running_loop().time())
 
 
 def _unavailable(query: Query[Message, Message] | Query) -> ServiceError:  # type: ignore[type-arg]

@@ -26,14 +26,17 @@ class _BoundedFile(io.TextIOBase):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("a", encoding="utf-8")
+        self._file = self._opened()
 
     def write(self, text: str, /) -> int:
         if self._file.tell() > TRACE_FILE_BYTES_MAX:
             self._file.close()
             self._path.replace(self._path.with_suffix(".1"))
-            self._file = self._path.open("a", encoding="utf-8")
+            self._file = self._opened()
         return self._file.write(text)
+
+    def _opened(self) -> TextIO:
+        return open(self._path, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600))
 
     def flush(self) -> None:
         if not self._file.closed:
@@ -80,5 +83,5 @@ def _exporter(service: str, otlp_endpoint: str | None, home: Path | None) -> Spa
     if home is None:
         return None
     folder = home / "traces"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return FileSpanExporter(stream=cast("TextIO", _BoundedFile(folder / f"{service}.jsonl")))

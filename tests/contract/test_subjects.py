@@ -40,8 +40,8 @@ def test_every_query_is_served_in_its_owners_code() -> None:
     }
     names = {id(value): name for module in CONTRACTS for name, value in vars(module).items() if isinstance(value, Query)}
     for query in Query.registry:
-        if query.subject.endswith(".health"):
-            assert "health_route(" in text[query.owner]
+        if query.subject.endswith((".health", ".ping")):
+            assert "health_routes(" in text[query.owner]
         else:
             assert re.search(rf"\b{names[id(query)]}\b", text[query.owner]), f"{query.subject} is served nowhere"
 

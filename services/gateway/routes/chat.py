@@ -45,6 +45,7 @@ from shared.messaging.scope import Account
 logger = logging.getLogger(__name__)
 router = APIRouter(route_class=StrictRoute)
 
+EVENT_STREAM = "text/event-stream"
 SEQ_MAX = 10**9
 CANCEL_SECONDS = 5.0
 # How long a non-streaming client's turn is waited for at a stretch before its log is looked at.
@@ -79,7 +80,7 @@ class ChatRequest(Body):
     message: NotBlank | None = None
     retry_message_id: Id | None = None
     parent_message_id: Id | None = None
-    client_message_id: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")] | None = None
+    client_message_id: Annotated[NotBlank, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = None
     mode: Literal["chat"] = "chat"
     retrieval: RetrievalOptions = RetrievalOptions()
     provider: Annotated[str, Field(min_length=1, max_length=64)] | None = None
@@ -98,7 +99,9 @@ class ChatRequest(Body):
 
     def to_contract(self, turn_id: UUID) -> StartTurn:
         """The command to the agent."""
-        digest = hashlib.sha256(orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)).hexdigest()
+        # How the answer is to be delivered does not make it another turn.
+        asked = self.model_dump(mode="json", exclude={"stream", "on_disconnect"})
+        digest = hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).hexdigest()
         return StartTurn(
             turn_id=turn_id,
             conversation_id=self.conversation_id,
@@ -122,8 +125,14 @@ class Title(Body):
 
 
 EVENTS_RESPONSE: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The turn's events; docs/http.md describes them.", "content": {"text/event-stream": {}}}
+    200: {"description": "The turn's events; docs/http.md describes them.", "content": {EVENT_STREAM: {"schema": {"type": "string"}}}}
 }
+
+
+class EventStreamResponse(Response):
+    """Says in the description what kind of answer it is."""
+
+    media_type = EVENT_STREAM
 
 
 @router.post("/api/chat", summary="Ask", response_model=TurnResult, responses=EVENTS_RESPONSE)
@@ -152,7 +161,7 @@ async def _begin(body: ChatRequest, caller: Caller) -> tuple[TurnStream, TurnAcc
             accepted = await caller.bus.client.ask(chat.TURN_START, body.to_contract(turn_id), caller.scope(scope_id=str(turn_id)))
         except (ServiceError, asyncio.CancelledError) as error:
             if not isinstance(error, ServiceError) or error.passing:  # it may have begun, or may yet
-                await shielded(_cancel(caller, turn_id, "caller_gone"), CANCEL_SECONDS)
+                await caller.bus.client.cancel(str(turn_id), "caller_gone")
             raise
         if accepted.turn_id == turn_id:
             return stream, accepted
@@ -219,7 +228,7 @@ async def turn_state(turn_id: UUID, caller: AnyCaller) -> Response:
     return as_json(await caller.ask(chat.TURN_GET, TurnRef(turn=turn_id)))
 
 
-@router.get("/api/chat/turns/{turn_id}/events", summary="A turn's events", responses=EVENTS_RESPONSE)
+@router.get("/api/chat/turns/{turn_id}/events", summary="A turn's events", responses=EVENTS_RESPONSE, response_class=EventStreamResponse)
 async def turn_events(turn_id: UUID, request: Request, caller: AnyCaller) -> Response:
     """From the start, or after `Last-Event-ID`; during the turn and after it. Leaving this stream cancels nothing."""
     stream = TurnStream(caller.bus, _account(caller), turn_id, after=_last_event_id(request))

@@ -34,8 +34,8 @@ async def readyz(request: Request) -> Response:
     """200 once every service and store answers; else 503 with `problems`, naming what does not."""
     bus: Bus = request.app.state.bus
     problems: dict[str, str] = {}
-    if not bus.connected:
-        problems["nats"] = "not connected"
+    if not await bus.answers():
+        problems["nats"] = "does not answer"
     if (wrong := await ping(request.app.state.pool)) is not None:
         problems["database"] = wrong
     others = [name for name in HEALTH if name != "gateway"]

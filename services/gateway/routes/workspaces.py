@@ -1,6 +1,7 @@
 """Workspaces and the notes in them."""
 
 import asyncio
+import re
 from typing import Annotated, Literal
 from urllib.parse import unquote_to_bytes
 from uuid import UUID
@@ -12,8 +13,10 @@ from pydantic import Field
 
 from services.gateway.access import AdminCaller, AnyCaller, Caller
 from services.gateway.event_stream import EventStream
+from services.gateway.problems import invalid
 from services.gateway.responses import as_json, open_streams
-from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
+from services.gateway.routes.chat import EventStreamResponse
+from services.gateway.strict_route import JSON, Body, Id, NotBlank, StrictRoute
 from shared.contracts import notes
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import (
@@ -35,6 +38,7 @@ from shared.messaging.bus import Bus
 
 router = APIRouter(route_class=StrictRoute)
 MARKDOWN = "text/markdown"
+QUALITY = re.compile(r"^[01](\.\d{0,3})?$")
 
 
 class WorkspaceChange(Body):
@@ -96,8 +100,11 @@ async def get_members(workspace_id: UUID, caller: AdminCaller) -> Response:
 
 
 @router.put("/api/workspaces/{workspace_id}/members", response_model=MemberList, summary="Say who may use a workspace")
-async def put_members(workspace_id: UUID, body: Members, caller: AdminCaller) -> Response:
+async def put_members(workspace_id: UUID, body: Members, request: Request, caller: AdminCaller) -> Response:
     """Replaces the list. Admins only."""
+    known = {row["id"] for row in await request.app.state.accounts.all()}
+    if unknown := [number for number, item in enumerate(body.items) if item.account_id not in known]:
+        raise invalid(f"body.items.{unknown[0]}.account_id", "there is no such account")
     items = [Member(account_id=item.account_id, access=item.access) for item in body.items]
     return as_json(await caller.ask(notes.MEMBERS_PUT, PutMembers(workspace=workspace_id, items=items)))
 
@@ -117,7 +124,7 @@ async def list_notes(
 
 
 @router.get(
-    "/api/workspaces/{workspace_id}/notes/{path:path}",
+    "/api/workspaces/{workspace_id}/notes/{path:any}",
     response_model=Note,
     response_model_exclude={"revision"},
     responses={200: {"content": {MARKDOWN: {}}}, 304: {"description": "If-None-Match names the current version."}},
@@ -127,14 +134,15 @@ async def read_note(workspace_id: UUID, request: Request, caller: AnyCaller) -> 
     """Whole, as JSON; or the file itself with `Accept: text/markdown`."""
     note = await caller.ask(notes.NOTE_READ, ReadNote(workspace=workspace_id, path=note_path(request)))
     headers = {"ETag": f'"{note.content_hash}"', "Vary": "Accept"}
-    if note.content_hash in [tag.strip().removeprefix("W/").strip('"') for tag in request.headers.get("if-none-match", "").split(",")]:
+    tags = [tag.strip().removeprefix("W/").strip('"') for tag in request.headers.get("if-none-match", "").split(",")]
+    if note.content_hash in tags or "*" in tags:
         return Response(status_code=304, headers=headers)
     if _prefers_markdown(request.headers.get("accept", "")):
         return Response(note.content.encode(), headers=headers, media_type=f"{MARKDOWN}; charset=utf-8")
     return Response(note.model_dump_json(exclude={"revision"}), headers=headers, media_type="application/json")
 
 
-@router.get("/api/workspaces/{workspace_id}/events", summary="Changes of a workspace's notes")
+@router.get("/api/workspaces/{workspace_id}/events", summary="Changes of a workspace's notes", response_class=EventStreamResponse)
 async def workspace_events(workspace_id: UUID, request: Request, caller: AnyCaller) -> Response:
     """`NoteChanged`, whoever made the change."""
     await caller.ask(notes.WORKSPACE_GET, WorkspaceRef(workspace=workspace_id))
@@ -223,4 +231,11 @@ def _bad_path(why: str) -> ServiceError:
 
 
 def _prefers_markdown(accept: str) -> bool:
-    return any(part.split(";")[0].strip().lower() == MARKDOWN for part in accept.split(","))
+    """Whether the file itself is wanted more than JSON; by quality, the first named where they are equal."""
+    wanted = {JSON: -1.0, MARKDOWN: -1.0}
+    for position, part in enumerate(accept.split(",")):
+        media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        quality = next((parameter.removeprefix("q=") for parameter in parameters if parameter.startswith("q=")), "1")
+        if media_type in wanted:
+            wanted[media_type] = (float(quality) if QUALITY.match(quality) else 0.0) - position * 1e-6
+    return wanted[MARKDOWN] > max(0.0, wanted[JSON])

@@ -86,6 +86,61 @@ async def test_whole_arguments_of_an_answer_cut_by_length_are_not_executed(chat_
     assert chat_stack.retrieval.asked == []
 
 
+@pytest.mark.parametrize("where", ["content", "reasoning_content", "arguments", "name", "id"])
+async def test_nul_characters_of_a_model_end_no_turn_and_no_agent(chat_stack: ChatStack, where: str) -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "rag_search", "arguments": '{"query": "tea"}'}}
+    if where in ("content", "reasoning_content"):
+        steps = [chunk(**{where: "a\0b"}), chunk(content="c"), chunk(finish_reason="stop"), DONE]
+        chat_stack.provider.next(Script(steps))
+    else:
+        broken = {"arguments": '{"query": "a\\u0000b"}', "name": "rag\0search"}
+        function = {**call["function"], **({where: broken[where]} if where in broken else {})}  # type: ignore[dict-item]
+        odd = {**call, "function": function, **({"id": "c\0"} if where == "id" else {})}
+        chat_stack.provider.next(Script([chunk(tool_calls=[odd]), chunk(finish_reason="tool_calls"), DONE]), answer("c"))
+    turn = await chat_stack.client.ask("Hi")
+    assert turn.done["status"] == "completed"
+    assert "\0" not in turn.text
+    assert turn.text.endswith("c")
+    reply = (await chat_stack.client.conversation(turn.started["conversation_id"]))["messages"][1]
+    assert reply["content"] == turn.text
+    # What was kept can be said again.
+    chat_stack.provider.next(answer("Fine."))
+    assert (await chat_stack.client.ask("And?", conversation_id=turn.started["conversation_id"])).text == "Fine."
+
+
+async def test_a_reply_that_cannot_be_stored_still_ends(chat_stack: ChatStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object) -> None:
+        raise ValueError("no column takes this")
+
+    monkeypatch.setattr("services.agent.turn_store.TurnStore._store_end", refuse)
+    turn = await chat_stack.client.ask("Hi")
+    assert turn.done["type"] == "Done"
+    state = (await chat_stack.client.http.get(f"/api/chat/turns/{turn.started['turn_id']}")).json()
+    assert state["status"] == "failed"
+
+
+async def test_characters_whose_halves_come_apart_are_put_together(chat_stack: ChatStack) -> None:
+    halves = ['data: {"choices":[{"delta":{"content":"\\ud83d"}}]}\n\n', 'data: {"choices":[{"delta":{"content":"\\ude00!"}}]}\n\n']
+    lonely = 'data: {"choices":[{"delta":{"content":"x\\ude00y"}}]}\n\n'
+    chat_stack.provider.next(Script([*(half.encode() for half in halves), lonely.encode(), chunk(finish_reason="stop"), DONE]))
+    turn = await chat_stack.client.ask("Hi")
+    assert turn.text == "\U0001f600!x\ufffdy"
+
+
+async def test_a_long_pause_that_a_provider_asks_for_is_not_waited_for(chat_stack: ChatStack) -> None:
+    chat_stack.provider.standing = Script(status=429, body={"error": {"message": "later"}}, headers={"retry-after": "3600"})
+    turn = await chat_stack.client.ask("Hi")
+    assert turn.of("Error")[0]["code"] == "provider_rate_limited"
+    assert len(chat_stack.provider.exchanges) == 1
+
+
+async def test_an_answer_that_is_whole_but_not_closed_is_completed(chat_stack: ChatStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.agent.chat_model.AFTER_FINISH_SECONDS", 0.3)
+    chat_stack.provider.next(Script([chunk(content="Whole."), chunk(finish_reason="stop"), Gate()]))
+    turn = await chat_stack.client.ask("Hi")
+    assert (turn.text, turn.done["status"]) == ("Whole.", "completed")
+
+
 async def test_arguments_without_end_are_given_up(chat_stack: ChatStack) -> None:
     piece = chunk(tool_calls=[{"index": 0, "function": {"arguments": "x" * 60_000}}])
     begin = chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "rag_search", "arguments": ""}}])

@@ -168,3 +168,25 @@ async def test_a_conversation_is_renamed_and_deleted_and_lists_page_by_cursor(ch
     assert (await http.delete(f"/api/chat/conversations/{identifiers[0]}")).status_code == 204
     assert (await http.get(f"/api/chat/conversations/{identifiers[0]}")).status_code == 404
     assert (await http.delete(f"/api/chat/conversations/{identifiers[0]}")).status_code == 404
+
+
+async def test_a_number_beyond_a_running_turn_is_refused(chat_stack: ChatStack) -> None:
+    gate = Gate()
+    chat_stack.provider.next(Script([chunk(content="Half"), gate, chunk(finish_reason="stop")]))
+    async with asyncio.timeout(20), chat_stack.client.chat("Hi") as streamed:
+        await streamed.read(until="TextDelta")
+        answered = await chat_stack.client.http.get(
+            f"/api/chat/turns/{streamed.started['turn_id']}/events", headers={"last-event-id": "5000"}
+        )
+        assert (answered.status_code, answered.json()["code"]) == (400, "last_event_id_invalid")
+        gate.open()
+        await streamed.read()
+
+
+async def test_the_same_client_message_id_may_be_fetched_in_another_way(chat_stack: ChatStack) -> None:
+    streamed = await chat_stack.client.ask("Hi", client_message_id="my message 1 \u00e9")
+    whole = await chat_stack.client.http.post(
+        "/api/chat", json={"message": "Hi", "client_message_id": "my message 1 \u00e9", "stream": False, "on_disconnect": "keep"}
+    )
+    assert whole.json()["turn_id"] == streamed.started["turn_id"]
+    assert len(chat_stack.provider.exchanges) == 1

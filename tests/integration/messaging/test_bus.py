@@ -10,8 +10,9 @@ import nats
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
+from shared.contracts.control import PING
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.subject import Message, Query
+from shared.contracts.subject import Empty, Message, Query
 from shared.messaging.bus import Bus, Route
 from shared.messaging.scope import Scope
 from tests.support.nats_server import RunningNats
@@ -251,6 +252,44 @@ async def test_a_frozen_server_is_noticed_within_fifteen_seconds(own_nats: Runni
         os.kill(pid, signal.SIGCONT)
     await eventually(lambda: _true(bus.connected), 10)
     await bus.stop()
+
+
+async def test_a_service_that_hears_nothing_is_given_up_long_before_the_timeout(nats_url: str, asker: Bus) -> None:
+    """A frozen process, or one that died with the question in hand, is still subscribed or was: only silence tells."""
+    silent = Query("contexts.silent", Question, Reply, owner="contexts", timeout_seconds=30)
+    Query.registry.remove(silent)  # type: ignore[arg-type]
+    client = await nats.connect(nats_url)
+    for subject in (silent.subject, "contexts.ping"):
+        await client.subscribe(subject, cb=_say_nothing)
+    await client.flush()
+    async with asyncio.timeout(2):  # the bar
+        assert (await refusal(asker, seconds=30, query=silent)).code is ErrorCode.UNAVAILABLE
+    await client.close()
+
+
+async def _say_nothing(_: object) -> None:
+    return
+
+
+async def test_a_slow_answer_of_a_service_that_hears_is_waited_for(nats_url: str, asker: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.messaging.client.PING_AFTER_SECONDS", 0.05)
+
+    async def slow(request: Question, _: Scope) -> Reply:
+        await asyncio.sleep(0.5)
+        return Reply(text=request.text)
+
+    async def ping(_: Empty, __: Scope) -> Empty:
+        return Empty()
+
+    query = Query("contexts.slow", Question, Reply, owner="contexts", timeout_seconds=5)
+    Query.registry.remove(query)  # type: ignore[arg-type]
+    bus = Bus("contexts", nats_url)
+    await bus.connect()
+    await bus.serve([Route(query, slow), Route(PING["contexts"], ping)])
+    try:
+        assert await ask(asker, query=query) == "hello"
+    finally:
+        await bus.stop()
 
 
 async def test_trace_context_reaches_the_handler(nats_url: str, asker: Bus) -> None:
