@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from faststream.nats import NatsBroker, NatsMessage, NatsResponse
+from faststream.nats import NatsBroker, NatsMessage
 from nats.aio.client import Client as Nats
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
@@ -27,7 +27,7 @@ from shared.telemetry import tracing
 logger = logging.getLogger(__name__)
 
 # How many requests of one subject a process works on at once; more wait in the subscription.
-WORKERS_PER_SUBJECT = 32
+AT_ONCE_PER_SUBJECT = 32
 # Requests in flight when a stop begins may take this long; then they are cancelled, and answered so.
 DRAIN_SECONDS = 5.0
 # A frozen server is noticed at the third ping without an answer: within 15 s.
@@ -54,6 +54,7 @@ class Bus:
         self._lost: list[Callable[[], None]] = []
         self._stopping = False
         self._subscriptions: list[Any] = []
+        self._responding: set[asyncio.Task[None]] = set()
         self._broker = NatsBroker(
             url,
             name=name,
@@ -111,9 +112,7 @@ class Bus:
     async def serve(self, routes: Sequence[Route[Any, Any]]) -> None:
         """Begin to answer. The subscriptions stand at the server when this returns."""
         for route in routes:
-            subscriber = self._broker.subscriber(
-                route.query.subject, queue=self.name, max_workers=WORKERS_PER_SUBJECT, title=route.query.subject
-            )
+            subscriber = self._broker.subscriber(route.query.subject, queue=self.name, no_reply=True, title=route.query.subject)
             subscriber(self._endpoint(route))
             self._subscriptions.append(subscriber)
         await self._broker.start()
@@ -135,24 +134,45 @@ class Bus:
             # Drained is unsubscribed; FastStream would do so again, fail, and leave the connection open.
             subscriber.subscription = None
         await self.cancellations.stop(DRAIN_SECONDS)
+        if self._responding:  # what was answered last is still on its way out
+            await asyncio.wait(self._responding, timeout=DRAIN_SECONDS)
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self._broker.stop()
         except (TimeoutError, NatsError):
             logger.warning("The connection did not close in time")
 
-    def _endpoint(self, route: Route[Any, Any]) -> Callable[[NatsMessage], Awaitable[NatsResponse]]:
-        async def endpoint(message: NatsMessage) -> NatsResponse:
-            with tracing.answer_span(route.query.subject, message.headers) as span:
-                try:
-                    return NatsResponse(await self._answer(route, message))
-                except Exception as error:  # noqa: BLE001 - the one boundary: whatever happened, the asker is answered
-                    failure = errors.to_service_error(error)
-                    span.set_attribute("error.type", failure.code.value)
-                    headers, body = errors.encode(failure)
-                    return NatsResponse(body, headers=headers)
+    def _endpoint(self, route: Route[Any, Any]) -> Callable[[NatsMessage], Awaitable[None]]:
+        """What FastStream calls, one message after the other: each is answered by a task of its own, a bounded number at once."""
+        places = asyncio.Semaphore(AT_ONCE_PER_SUBJECT)
+
+        async def respond(message: NatsMessage) -> None:
+            try:
+                await self._respond(route, message)
+            finally:
+                places.release()
+
+        async def endpoint(message: NatsMessage) -> None:
+            await places.acquire()
+            task = asyncio.create_task(respond(message))
+            self._responding.add(task)
+            task.add_done_callback(self._responding.discard)
 
         return endpoint
+
+    async def _respond(self, route: Route[Any, Any], message: NatsMessage) -> None:
+        with tracing.answer_span(route.query.subject, message.headers) as span:
+            headers: dict[str, str] = {}
+            try:
+                body = await self._answer(route, message)
+            except Exception as error:  # noqa: BLE001 - the one boundary: whatever happened, the asker is answered
+                failure = errors.to_service_error(error)
+                span.set_attribute("error.type", failure.code.value)
+                headers, body = errors.encode(failure)
+            try:
+                await self.nats.publish(message.reply_to, body, headers=headers or None)
+            except NatsError as error:
+                logger.warning("An answer on %s could not be sent: %r", route.query.subject, error)
 
     async def _answer(self, route: Route[Any, Any], message: NatsMessage) -> bytes:
         try:
