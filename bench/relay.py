@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 import aiohttp
 import uvloop
 
-from bench.stack import Stack, running
+from bench.stack import Stack, quiet, running
 from bench.upstream import CHUNKS, PAUSE_SECONDS
 from local.ports import free_port
 
@@ -96,14 +96,14 @@ def prepare(folder: Path, upstream: str) -> tuple[dict[str, str], Path, Path]:
     toml = folder / "providers.toml"
     tables = (f'[[provider]]\nname = "{pace}"\nbase_url = "{upstream}"\nmodels = ["{pace}"]\n' for pace in ANSWERS)
     toml.write_text("".join(tables))
-    quiet, busy = folder / "quiet", folder / "busy"
-    quiet.mkdir()
-    (quiet / "note.md").write_text("# A note\n")
+    small, busy = folder / "small", folder / "busy"
+    small.mkdir()
+    (small / "note.md").write_text("# A note\n")
     busy.mkdir()
     for number in range(BUSY_NOTES):
         words = " ".join(f"word{number * word}" for word in range(200))
         (busy / f"note-{number}.md").write_text(f"# Note {number}\n\n{words}\n")
-    return {"MARGINALIA_PROVIDERS": str(toml), "MODEL_BASE_URL": upstream, "MODEL_NAME": "unpaced"}, quiet, busy
+    return {"MARGINALIA_PROVIDERS": str(toml), "MODEL_BASE_URL": upstream, "MODEL_NAME": "unpaced"}, small, busy
 
 
 def heading() -> str:
@@ -121,8 +121,9 @@ async def main(quick: bool) -> None:
     provider = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.upstream", str(port))
     try:
         with TemporaryDirectory() as folder:
-            environment, quiet, busy = prepare(Path(folder), upstream)
-            async with running(str(quiet), environment) as stack, session() as http:
+            environment, small, busy = prepare(Path(folder), upstream)
+            async with running(str(small), environment) as stack, session() as http:
+                await quiet()
                 print(heading())
                 for pace, answers in ANSWERS.items():
                     for at_once, number in answers.items():

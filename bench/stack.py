@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import psutil
 
 from local.ports import free_port
 
 READY_SECONDS = 60.0
 TICKS = os.sysconf("SC_CLK_TCK")
+CALM_SECONDS = 3
+CALM_PERCENT = 8.0
 PASSWORD = "a password for benchmarks"
 
 
@@ -47,6 +50,16 @@ class Stack:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
         return 0
+
+
+async def quiet(seconds: float = 60.0) -> None:
+    """Wait until the machine has little else to do: what a first start still does in the background is not what is measured."""
+    psutil.cpu_percent()
+    async with asyncio.timeout(seconds):
+        calm = 0
+        while calm < CALM_SECONDS:
+            await asyncio.sleep(1)
+            calm = calm + 1 if psutil.cpu_percent() < CALM_PERCENT else 0
 
 
 @asynccontextmanager
