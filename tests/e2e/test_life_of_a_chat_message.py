@@ -39,6 +39,24 @@ async def tea_has_changed(stack: LocalStack, conversation_id: str) -> bool:
     return {source["state"] for source in sources if source["file_path"] == "tea.md"} == {"changed"}
 
 
+def one_trace_runs_through_all_hops(home: Path) -> None:
+    """From the HTTP request to the search engine (OP-1); events without words of the question or the notes (ON-14)."""
+    services: dict[str, set[str]] = {}
+    events: set[str] = set()
+    for path in (home / "traces").glob("*.jsonl"):
+        text = path.read_text()
+        assert "80 °C" not in text
+        assert "green tea" not in text.lower()
+        for line in text.splitlines():
+            for span in (
+                span for resource in json.loads(line)["resourceSpans"] for scope in resource["scopeSpans"] for span in scope["spans"]
+            ):
+                services.setdefault(span["traceId"], set()).add(path.stem)
+                events |= {event["name"] for event in span.get("events", [])}
+    assert {"gateway", "agent", "retrieval", "index"} in [found & {"gateway", "agent", "retrieval", "index"} for found in services.values()]
+    assert "chat.retrieval.completed" in events
+
+
 async def test_a_question_in_either_language_is_answered_from_the_notes_and_seen_on_the_wire(tmp_path: Path) -> None:
     vault = tmp_path / "vault"
     vault.mkdir()
@@ -72,6 +90,7 @@ async def test_a_question_in_either_language_is_answered_from_the_notes_and_seen
         assert {source["state"] for source in conversation["messages"][1]["sources"]} == {"current"}
         (vault / "tea.md").write_text(TEA + "\nMore.\n")
         await eventually(lambda: tea_has_changed(stack, turn.started["conversation_id"]), 5)
+    one_trace_runs_through_all_hops(tmp_path / "home")
     # A second start on the same data reads no file again, and indexes nothing again.
     async with local_stack(tmp_path / "home", {"MARGINALIA_VAULTS": str(vault)}) as stack:
         await stack.searchable()
