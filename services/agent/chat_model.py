@@ -6,6 +6,7 @@ followed, environment proxies are not used, answers are not decompressed (a smal
 
 import asyncio
 import email.utils
+import json
 import logging
 import random
 import time
@@ -267,8 +268,8 @@ async def _bounded_body(response: httpx.Response) -> bytes:
 
 def _json(body: bytes) -> Any:
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
+        return json.loads(body)  # takes half a surrogate pair, as error bodies may have it
+    except (ValueError, RecursionError):
         return None
 
 

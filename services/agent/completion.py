@@ -294,6 +294,11 @@ def _json(payload: str) -> Any:
 
 def error_message(body: Any) -> str | None:
     """The provider's own words where `body` is an error of one of the known shapes, else None."""
+    said = _error_words(body)
+    return None if said is None else storable(said)
+
+
+def _error_words(body: Any) -> str | None:
     if not isinstance(body, dict):
         return None
     error = body.get("error")

@@ -15,6 +15,7 @@ from nats.aio.client import Client as Nats
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NotFoundError
 
+from services.agent.completion import storable
 from services.agent.fold import Fold
 from shared.contracts.chat import EVENTS, LAST_EVENTS, STREAM, EventType, LoggedEvent
 from shared.messaging import headers as names
@@ -58,8 +59,13 @@ class TurnLog:
         """Append an event without publishing it yet."""
         seq = self.fold.last_seq + 1
         event = {"type": type_.value, "seq": seq, "turn_id": str(self.turn_id), **fields}
+        try:
+            payload = orjson.dumps(event)
+        except TypeError:  # half a surrogate pair somewhere: no event may end its turn
+            event = _storable(event)
+            payload = orjson.dumps(event)
         self.fold.apply(event)
-        self.events.append(LoggedEvent.model_construct(seq=seq, type=type_.value, payload=orjson.dumps(event).decode()))
+        self.events.append(LoggedEvent.model_construct(seq=seq, type=type_.value, payload=payload.decode()))
 
     async def publish(self) -> None:
         """Send what has not been sent. While the connection is away the events only gather."""
@@ -116,6 +122,17 @@ class TurnLog:
 
     def _headers(self, event: LoggedEvent) -> dict[str, str]:
         return {names.EVENT_TYPE: event.type, names.EVENT_SEQ: str(event.seq), names.ATTEMPT: str(self.attempt)}
+
+
+def _storable(value: Any) -> Any:
+    """JSON with every text made storable."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    if isinstance(value, dict):
+        return {storable(key): _storable(item) for key, item in value.items()}
+    return value
 
 
 def unpack(packed: bytes) -> list[LoggedEvent]:

@@ -161,7 +161,9 @@ class TurnStore:
         """The user message that is answered: a new one, or for a regenerated reply the one it answers; and the branch down to it."""
         parent = start.parent_message_id or leaf
         if start.parent_message_id is not None:
-            await tree.message(db, conversation_id, start.parent_message_id)
+            chosen = await tree.message(db, conversation_id, start.parent_message_id)
+            if chosen["role"] != "assistant":
+                raise ServiceError(ErrorCode.INVALID, "parent_message_id must name a reply; use retry_message_id to edit a user's message.")
         if start.retry_message_id is not None:
             retried = await tree.message(db, conversation_id, start.retry_message_id)
             if retried["role"] == "assistant":

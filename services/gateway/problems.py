@@ -35,7 +35,7 @@ def problem(error: ServiceError, headers: Mapping[str, str] | None = None) -> Re
         **error.extra,
     }
     if error.status == 422:
-        body.setdefault("errors", [{"location": "body", "message": error.detail}])
+        body.setdefault("errors", [{"location": "request", "message": error.detail}])
     all_headers = dict(headers or {})
     if error.status in (429, 503):
         all_headers["Retry-After"] = str(error.extra.get("retry_after", RETRY_AFTER_SECONDS))
@@ -64,7 +64,9 @@ async def _service_error(_: Request, error: Exception) -> Response:
 
 async def _validation_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    errors = [{"location": ".".join(map(str, item["loc"])), "message": item["msg"]} for item in error.errors()]
+    errors = [
+        {"location": ".".join(map(str, item["loc"])), "message": item["msg"].removeprefix("Value error, ")} for item in error.errors()
+    ]
     if any(item["loc"][0] == "path" for item in error.errors()):
         return problem(ServiceError(ErrorCode.NOT_FOUND, "There is nothing at this address."))
     detail = "; ".join(f"{item['location']}: {item['message']}" for item in errors[:3])

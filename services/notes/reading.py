@@ -36,7 +36,7 @@ async def read(pool: Pool, threads: FileThreads, request: ReadNote, account: Acc
     except NoteUnreadable as error:
         raise _unreadable(path, str(error)) from None
     if content is None:
-        raise _unreadable(path, "it is not text in UTF-8")
+        raise _unreadable(path, "it is not text in UTF-8, or holds a NUL character")
     entry = await catalog.entry(pool, workspace.id, path.text)
     if entry is None or entry.content_hash != content_hash:
         found = await threads.run(workspace.id, describe, path.text, raw.data)

@@ -13,7 +13,7 @@ from services.gateway.responses import as_status
 from shared.contracts.control import HEALTH
 from shared.contracts.errors import ServiceError
 from shared.contracts.subject import Empty
-from shared.database.pool import ping
+from shared.database.pool import Pool, ping
 from shared.messaging.bus import Bus
 from shared.messaging.scope import Scope
 
@@ -33,15 +33,19 @@ async def healthz() -> dict[str, str]:
 async def readyz(request: Request) -> Response:
     """200 once every service and store answers; else 503 with `problems`, naming what does not."""
     bus: Bus = request.app.state.bus
-    problems: dict[str, str] = {}
-    if not await bus.answers():
-        problems["nats"] = "does not answer"
-    if (wrong := await ping(request.app.state.pool)) is not None:
-        problems["database"] = wrong
-    others = [name for name in HEALTH if name != "gateway"]
-    for found in await asyncio.gather(*(_problems_of(bus, name) for name in others)):
-        problems |= found
+    services = (_problems_of(bus, name) for name in HEALTH if name != "gateway")
+    found = await asyncio.gather(_problems_of_nats(bus), _problems_of_database(request.app.state.pool), *services)
+    problems = {what: wrong for one in found for what, wrong in one.items()}
     return as_status(problems)
+
+
+async def _problems_of_nats(bus: Bus) -> dict[str, str]:
+    return {} if await bus.answers() else {"nats": "does not answer"}
+
+
+async def _problems_of_database(pool: Pool) -> dict[str, str]:
+    wrong = await ping(pool)
+    return {} if wrong is None else {"database": wrong}
 
 
 async def _problems_of(bus: Bus, name: str) -> dict[str, str]:

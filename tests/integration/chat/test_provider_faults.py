@@ -108,6 +108,16 @@ async def test_nul_characters_of_a_model_end_no_turn_and_no_agent(chat_stack: Ch
     assert (await chat_stack.client.ask("And?", conversation_id=turn.started["conversation_id"])).text == "Fine."
 
 
+async def test_an_error_with_half_a_character_is_told_at_once(chat_stack: ChatStack) -> None:
+    chat_stack.provider.next(Script([b'data: {"error":{"message":"oops \\ud800 \\u0000 x"}}\n\n']))
+    turn = await chat_stack.client.ask("Hi")
+    (error,) = turn.of("Error")
+    assert (error["code"], error["message"]) == ("provider_refused", "oops \ufffd \ufffd x")
+    chat_stack.provider.next(Script(status=400, body={"error": {"message": "z\0\ud800"}}))
+    turn = await chat_stack.client.ask("Hi")
+    assert turn.of("Error")[0]["message"] == "z\ufffd\ufffd"
+
+
 async def test_a_reply_that_cannot_be_stored_still_ends(chat_stack: ChatStack, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(*_: object) -> None:
         raise ValueError("no column takes this")

@@ -190,3 +190,14 @@ async def test_the_same_client_message_id_may_be_fetched_in_another_way(chat_sta
     )
     assert whole.json()["turn_id"] == streamed.started["turn_id"]
     assert len(chat_stack.provider.exchanges) == 1
+
+
+async def test_a_question_follows_a_reply_never_another_question(chat_stack: ChatStack) -> None:
+    first = await chat_stack.client.ask("Hi")
+    body = {"message": "x", "conversation_id": first.started["conversation_id"], "parent_message_id": first.started["user_message_id"]}
+    refused = await chat_stack.client.http.post("/api/chat", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid")
+    branched = await chat_stack.client.ask(
+        "y", conversation_id=first.started["conversation_id"], parent_message_id=first.started["response_id"]
+    )
+    assert branched.done["status"] == "completed"
