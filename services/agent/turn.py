@@ -37,6 +37,8 @@ TURN_SECONDS_MAX = 900.0
 # How long the end of a turn waits for a database or a connection that is away.
 STORE_SECONDS = 300.0
 DELIVER_SECONDS = 60.0
+# How often a reply that the database refuses, though it is there, is tried before its end alone is stored.
+REFUSALS_MAX = 5
 QUERY_CHARACTERS_MAX = 1000
 # Reading this much Markdown would hold up every other turn.
 LONG_CHARACTERS = 50_000
@@ -356,32 +358,34 @@ class Ending:
             await self.log.emit(EventType.ERROR, code=failure.code, message=failure.message, retriable=failure.retriable)
         await self.log.emit(EventType.USAGE, **self.usage.event())
         cited = await _cited(fold.content, self.numbers)
-        self.log.append(EventType.DONE, status=status, cited=cited)
+        self.log.hold(EventType.DONE, status=status, cited=cited)
         if await self._stored() is Ended.SUPERSEDED:
             self.log.fence()
             return
+        self.log.release()
         await self.log.publish()
         if not await self.log.delivered(DELIVER_SECONDS):
             logger.error("The end of turn %s could not be published; it is stored", self.turn.id)
 
     async def _stored(self) -> Ended:
         """Store, waiting out a database that is away. What cannot be stored at all is left to be taken over."""
-        packed = self.log.packed()
+        packed, refusals = self.log.packed(), 0
         try:
             async with asyncio.timeout(STORE_SECONDS):
-                while True:
+                while refusals < REFUSALS_MAX:
                     try:
                         return await self.store.end(self.turn, self.log.fold, self.rounds, packed)
                     except ServiceError as error:
                         logger.warning("Turn %s cannot be stored yet: %s", self.turn.id, error.detail)
-                        await asyncio.sleep(0.3)
+                    except Exception:
+                        refusals += 1
+                        logger.exception("What turn %s came to is refused by the database", self.turn.id)
+                    await asyncio.sleep(0.3)
+                # The one thing worse than a reply that is not kept is a turn without an end, tried again for ever.
+                return await self.store.end_without_content(self.turn, self.log.last_seq, packed)
         except TimeoutError:
             logger.error("Turn %s could not be stored; it will be taken over", self.turn.id)  # noqa: TRY400
             return Ended.SUPERSEDED
-        except Exception:
-            # The one thing worse than a reply that is not kept is a turn without an end, tried again for ever.
-            logger.exception("What turn %s came to cannot be stored; only its end is", self.turn.id)
-            return await self.store.end_without_content(self.turn, self.log.last_seq, packed)
 
 
 async def _cited(text: str, numbers: frozenset[int]) -> list[int]:

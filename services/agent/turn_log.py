@@ -37,6 +37,7 @@ class TurnLog:
             self.fold.apply(orjson.loads(event.payload))
         self._nats = nats
         self._subject = EVENTS.subject(turn_id)
+        self._held: LoggedEvent | None = None
         self._published = len(self.events)
         self._publishing = False
         self._fenced = False
@@ -57,6 +58,19 @@ class TurnLog:
 
     def append(self, type_: EventType, **fields: Any) -> None:
         """Append an event without publishing it yet."""
+        self.events.append(self._made(type_, fields))
+
+    def hold(self, type_: EventType, **fields: Any) -> None:
+        """Make the last event, to be stored first: no reader sees it, and no lost connection publishes it, before `release`."""
+        self._held = self._made(type_, fields)
+
+    def release(self) -> None:
+        """The held event is stored: let it be read and published."""
+        if self._held is not None:
+            self.events.append(self._held)
+            self._held = None
+
+    def _made(self, type_: EventType, fields: dict[str, Any]) -> LoggedEvent:
         seq = self.fold.last_seq + 1
         event = {"type": type_.value, "seq": seq, "turn_id": str(self.turn_id), **fields}
         try:
@@ -65,7 +79,7 @@ class TurnLog:
             event = _storable(event)
             payload = orjson.dumps(event)
         self.fold.apply(event)
-        self.events.append(LoggedEvent.model_construct(seq=seq, type=type_.value, payload=payload.decode()))
+        return LoggedEvent.model_construct(seq=seq, type=type_.value, payload=payload.decode())
 
     async def publish(self) -> None:
         """Send what has not been sent. While the connection is away the events only gather."""
@@ -109,8 +123,9 @@ class TurnLog:
             await self._nats.publish(self._subject, payload, headers=headers)
 
     def packed(self) -> bytes:
-        """The log as the database keeps it."""
-        return zlib.compress(orjson.dumps([[event.seq, event.type, event.payload] for event in self.events]), 1)
+        """The log as the database keeps it, a held event included."""
+        events = [*self.events, self._held] if self._held is not None else self.events
+        return zlib.compress(orjson.dumps([[event.seq, event.type, event.payload] for event in events]), 1)
 
     async def _stored(self) -> int:
         """How many events of this turn the stream has: the number of its last one."""
