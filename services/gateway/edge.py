@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 from opentelemetry.trace import SpanKind
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.gateway.problems import problem
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.messaging.headers import TRACEPARENT
 from shared.telemetry import tracing
 
 BODY_BYTES_MAX = 1024 * 1024
@@ -27,7 +27,6 @@ SECURITY_HEADERS = [
     (b"x-frame-options", b"DENY"),
     (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; object-src 'none'"),
 ]
-_propagator = TraceContextTextMapPropagator()
 
 
 class Metrics:
@@ -58,7 +57,7 @@ class Edge:
             return
         started, method = time.perf_counter(), scope["method"]
         headers = dict(scope["headers"])
-        parent = _propagator.extract({"traceparent": headers.get(b"traceparent", b"").decode("latin-1")})
+        parent = tracing.extract({TRACEPARENT: headers.get(TRACEPARENT.encode(), b"").decode("latin-1")})
         span = tracing.tracer().start_span(method, context=parent, kind=SpanKind.SERVER, attributes={"http.request.method": method})
 
         async def sending(message: Message) -> None:

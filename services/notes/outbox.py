@@ -16,6 +16,7 @@ from nats.js.errors import NoStreamResponseError
 from shared.contracts import notes
 from shared.contracts.notes import NoteChanged
 from shared.database.pool import Pool, connection
+from shared.messaging import headers as names
 from shared.messaging import streams
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,6 @@ RETRY_SECONDS_MAX = 2.0
 # Changes may also have been committed by another process.
 POLL_SECONDS = 1.0
 KEPT_DAYS = 1
-MSG_ID = "Nats-Msg-Id"
 
 
 class Outbox:
@@ -89,7 +89,9 @@ class Outbox:
         while True:
             try:
                 js = self._nats.jetstream(timeout=ACK_SECONDS)
-                await js.publish(notes.CHANGED.subject(self._workspace), body, headers={MSG_ID: str(row["id"])}, stream=notes.STREAM)
+                await js.publish(
+                    notes.CHANGED.subject(self._workspace), body, headers={names.MESSAGE_ID: str(row["id"])}, stream=notes.STREAM
+                )
                 return
             except NoStreamResponseError:
                 # JetStream is starting, or its data were lost.

@@ -44,11 +44,6 @@ class Cancellations:
         self._running: dict[str, dict[asyncio.Task[Any], str]] = {}
         self._remembered: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
-    @property
-    def running(self) -> int:
-        """How many pieces of work are in progress."""
-        return sum(map(len, self._running.values()))
-
     async def listen(self, nats: Nats) -> None:
         """Hear every cancel. Its own subscription, so that it never queues behind the work it should stop."""
 

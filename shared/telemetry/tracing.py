@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -23,6 +24,11 @@ def tracer() -> trace.Tracer:
 def inject(headers: MutableMapping[str, str]) -> None:
     """Write the current trace context into a message's headers."""
     _propagator.inject(headers)
+
+
+def extract(headers: Mapping[str, str]) -> Context:
+    """The trace context that headers carry, to begin a span under."""
+    return _propagator.extract(headers)
 
 
 @contextmanager
@@ -42,7 +48,7 @@ def answer_span(subject: str, headers: Mapping[str, str]) -> Iterator[Span]:
     """Around the answering of one, in the asker's trace."""
     with _tracer.start_as_current_span(
         f"process {subject}",
-        context=_propagator.extract(headers),
+        context=extract(headers),
         kind=SpanKind.CONSUMER,
         record_exception=False,
         attributes={
