@@ -12,7 +12,7 @@ from typing import Any
 import uvloop
 from opentelemetry.sdk.trace import TracerProvider
 
-from shared.contracts.control import HEALTH, PING, Health
+from shared.contracts.control import HEALTH, Health
 from shared.contracts.subject import Empty
 from shared.database import pool as database
 from shared.database.pool import Pool
@@ -91,17 +91,14 @@ async def background(work: Coroutine[None, None, None], what: str) -> AsyncItera
 
 
 def health_routes(name: str, checks: dict[str, Check]) -> list[Route[Any, Any]]:
-    """Answers `<name>.health`, where each check says what is wrong, or None; and `<name>.ping`, which says that somebody hears."""
+    """Answers `<name>.health`, where each check says what is wrong, or None."""
 
     async def health(_: Empty, __: Scope) -> Health:
         found = await asyncio.gather(*(check() for check in checks.values()))
         problems = {what: wrong for what, wrong in zip(checks, found, strict=True) if wrong is not None}
         return Health(ready=not problems, problems=problems)
 
-    async def ping(_: Empty, __: Scope) -> Empty:
-        return Empty()
-
-    return [Route(HEALTH[name], health), Route(PING[name], ping)]
+    return [Route(HEALTH[name], health)]
 
 
 def database_check(pool: Pool) -> Check:

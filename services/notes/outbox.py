@@ -22,7 +22,7 @@ from shared.messaging import streams
 logger = logging.getLogger(__name__)
 
 BATCH = 100
-ACK_SECONDS = 5.0
+ACK_SECONDS = 2.0
 RETRY_SECONDS = 0.25
 RETRY_SECONDS_MAX = 2.0
 # Changes may also have been committed by another process.

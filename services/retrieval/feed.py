@@ -28,11 +28,13 @@ logger = logging.getLogger(__name__)
 
 DURABLE = "retrieval"
 BATCH = 64
-FETCH_SECONDS = 5.0
-ACK_WAIT_SECONDS = 60.0
-IN_PROGRESS_SECONDS = 20.0
-RETRY_SECONDS = 2.0
-RETRY_SECONDS_MAX = 60.0
+# Also how long a fetch outlives the connection that it was made on.
+FETCH_SECONDS = 2.0
+# A fact that was lost on its way to us, or with us, comes again after this; what is being worked on says so more often.
+ACK_WAIT_SECONDS = 6.0
+IN_PROGRESS_SECONDS = 2.0
+RETRY_SECONDS = 0.5
+RETRY_SECONDS_MAX = 10.0
 
 NATS_FAILURES = (nats.errors.Error, nats.js.errors.Error, TimeoutError)
 
@@ -90,10 +92,16 @@ class Feed:
 
     async def _subscribe(self) -> JetStreamContext.PullSubscription:
         config = ConsumerConfig(
-            ack_policy=AckPolicy.EXPLICIT, ack_wait=ACK_WAIT_SECONDS, max_ack_pending=4 * BATCH, deliver_policy=DeliverPolicy.NEW
+            durable_name=DURABLE,
+            filter_subject=notes.CHANGED.wildcard,
+            ack_policy=AckPolicy.EXPLICIT,
+            ack_wait=ACK_WAIT_SECONDS,
+            max_ack_pending=4 * BATCH,
+            deliver_policy=DeliverPolicy.NEW,
         )
         js = self._nats.jetstream(timeout=5)
-        return await js.pull_subscribe(notes.CHANGED.wildcard, durable=DURABLE, stream=notes.STREAM, config=config)
+        await js.add_consumer(notes.STREAM, config)  # made, or brought to this configuration
+        return await js.pull_subscribe_bind(DURABLE, notes.STREAM)
 
     async def _heard(self, message: Msg) -> None:
         """Count it as pending at once; the work itself comes through the consumer."""
@@ -121,7 +129,7 @@ class Feed:
         try:
             for message, key in waiting:
                 if key in failed:
-                    await message.nak(delay=min(RETRY_SECONDS * message.metadata.num_delivered, RETRY_SECONDS_MAX))
+                    await message.nak(delay=min(RETRY_SECONDS * 2 ** min(message.metadata.num_delivered - 1, 6), RETRY_SECONDS_MAX))
                 else:
                     await message.ack()
         except NATS_FAILURES as error:

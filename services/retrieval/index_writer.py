@@ -47,7 +47,7 @@ class IndexWriter:
         return self._complete
 
     def suspect(self) -> None:
-        """A search got no answer: have the next ones look in the tables at once, until the index has shown that it is there."""
+        """The index did not answer a search, or did not take a write: have searches look in the tables, until it is known to hold all."""
         self._complete = False
         self._check_due.set()
 

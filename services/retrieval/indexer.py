@@ -134,8 +134,9 @@ class Indexer:
         try:
             await self._writer.drain()
         except ServiceError as error:
-            # Stored all the same, and found by words in the tables; the index writer tries again.
+            # Stored all the same: found by words in the tables until the index writer has tried again.
             logger.warning("The index could not be written: %s", error.detail)
+            self._writer.suspect()
         for change in changes:
             if not isinstance(change, Moved):
                 self._backlog.done(change.workspace, change.path, change.revision)

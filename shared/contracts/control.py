@@ -6,6 +6,7 @@ scope *or below it*: scope ids are dotted paths, so cancelling `<turn>` reaches 
 end its turn. Cancelling twice, or after the end, does nothing. A cancel that arrives before its work is remembered (60 s).
 """
 
+from shared.contracts.index import OWNER as INDEX
 from shared.contracts.subject import SERVICES, Empty, Event, Message, Query
 
 
@@ -13,6 +14,12 @@ class Cancel(Message):
     """Why a scope is cancelled: `disconnect`, `requested`, `deadline`, `shutdown`, `superseded`, `caller_gone`."""
 
     reason: str
+
+
+class Ping(Message):
+    """`scope` is the question's; None asks whether anybody hears at all."""
+
+    scope: str | None = None
 
 
 class Health(Message):
@@ -24,9 +31,10 @@ class Health(Message):
 
 CANCEL = Event("cancel.{scope}", owner="*", stream=None, message=Cancel)
 
-# Asked by whoever has waited for a service for a while: does it hear at all? Answered at once, without touching any store.
-PING: dict[str, Query[Empty, Empty]] = {
-    name: Query(f"{name}.ping", Empty, Empty, owner=name, timeout_seconds=0.8, idempotent=False) for name in SERVICES
+# Asked by whoever has waited for an answer for a while: does anybody still work on it? Every process of the owner hears it, without a
+# queue group; whoever holds the question answers at once, without touching any store.
+PING: dict[str, Query[Ping, Empty]] = {
+    name: Query(f"{name}.ping", Ping, Empty, owner=name, timeout_seconds=0.8, idempotent=False) for name in (*SERVICES, INDEX)
 }
 
 HEALTH: dict[str, Query[Empty, Health]] = {

@@ -5,20 +5,25 @@ that fails still answers, a stray cancellation cannot end a subscription, and st
 """
 
 import asyncio
+import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from faststream.nats import NatsBroker, NatsMessage
 from nats.aio.client import Client as Nats
+from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
+from shared.contracts.control import PING, Ping
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.subject import Message, Query
 from shared.messaging import errors
+from shared.messaging import headers as names
 from shared.messaging.cancellation import Cancellations
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
@@ -54,6 +59,8 @@ class Bus:
         self._lost: list[Callable[[], None]] = []
         self._stopping = False
         self._subscriptions: list[Any] = []
+        self._held: Counter[str] = Counter()
+        self._places: list[asyncio.Semaphore] = []
         self._responding: set[asyncio.Task[None]] = set()
         self._broker = NatsBroker(
             url,
@@ -109,6 +116,8 @@ class Bus:
             subscriber = self._broker.subscriber(route.query.subject, queue=self.name, no_reply=True, title=route.query.subject)
             subscriber(self._endpoint(route))
             self._subscriptions.append(subscriber)
+        for owner in sorted({route.query.owner for route in routes} & PING.keys()):
+            await self.nats.subscribe(PING[owner].subject, cb=self._pinged)
         await self._broker.start()
         await self.nats.flush()
 
@@ -139,20 +148,39 @@ class Bus:
     def _endpoint(self, route: Route[Any, Any]) -> Callable[[NatsMessage], Awaitable[None]]:
         """What FastStream calls, one message after the other: each is answered by a task of its own, a bounded number at once."""
         places = asyncio.Semaphore(AT_ONCE_PER_SUBJECT)
+        self._places.append(places)
 
         async def respond(message: NatsMessage) -> None:
             try:
                 await self._respond(route, message)
             finally:
                 places.release()
+                self._let_go(message)
 
         async def endpoint(message: NatsMessage) -> None:
             await places.acquire()
+            self._held[_scope_of(message)] += 1
             task = asyncio.create_task(respond(message))
             self._responding.add(task)
             task.add_done_callback(self._responding.discard)
 
         return endpoint
+
+    def _let_go(self, message: NatsMessage) -> None:
+        scope = _scope_of(message)
+        self._held[scope] -= 1
+        if not self._held[scope]:
+            del self._held[scope]
+
+    async def _pinged(self, message: Msg) -> None:
+        """Say that we work on a question, or may have it waiting; silence where it is not here (see `contracts.control.PING`)."""
+        try:
+            scope = Ping.model_validate_json(message.data).scope
+        except ValidationError:
+            return
+        if scope is None or scope in self._held or any(places.locked() for places in self._places):
+            with contextlib.suppress(NatsError):
+                await message.respond(b"{}")
 
     async def _respond(self, route: Route[Any, Any], message: NatsMessage) -> None:
         with tracing.answer_span(route.query.subject, message.headers) as span:
@@ -203,6 +231,10 @@ class Bus:
         # nats-py closes for good after some protocol errors. A process that hears nothing must not look alive.
         logger.critical("The connection to NATS was closed for good; leaving, to be started again")
         os._exit(EXIT_CONNECTION_LOST)
+
+
+def _scope_of(message: NatsMessage) -> str:
+    return str(message.headers.get(names.CANCEL_SCOPE, ""))
 
 
 async def _whole(message: NatsMessage) -> NatsMessage:

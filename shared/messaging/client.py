@@ -10,7 +10,7 @@ from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 from pydantic import ValidationError
 
-from shared.contracts.control import CANCEL, PING, Cancel
+from shared.contracts.control import CANCEL, PING, Cancel, Ping
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.subject import Message, Query
 from shared.messaging import errors
@@ -25,12 +25,16 @@ ABSENT_SECONDS = 1.5
 OVERHEAD_BYTES = 4096
 
 
-# After this long without an answer the asked service is pinged: one that hears nothing is given up then, not at the timeout.
+# After this long without an answer the asked service is pinged: a question that nobody holds is given up then, not at the timeout.
 PING_AFTER_SECONDS = 0.9
 
 
 class _Absent(Exception):
     """Nobody was listening, or the connection was down or went down: the question may not have been heard."""
+
+
+class _Lost(Exception):
+    """Whoever had the question is gone, and another process has taken its place, which knows nothing of it."""
 
 
 class Client:
@@ -64,18 +68,22 @@ class Client:
     async def ask[Q: Message, R: Message](self, query: Query[Q, R], request: Q, scope: Scope, *, timeout: float | None = None) -> R:
         """The reply to `request`, in at most `timeout` seconds (the query's own otherwise) or what the scope has left.
 
-        An idempotent question is asked again while nobody listens (for a moment) and after a broken connection. Whoever
-        answers is told when the asker gives up.
+        An idempotent question is asked again while nobody listens (for a moment), after a broken connection, and once where its
+        answerer died with it and another is there. Whoever answers is told when the asker gives up.
 
         Raises:
             ServiceError: what the other side answered; `service_unavailable` where nobody answers; `deadline_exceeded`; `too_large`.
         """
         child = scope.child(timeout if timeout is not None else query.timeout_seconds)
         body = request.model_dump_json().encode()
-        loop, patience, pause = asyncio.get_running_loop(), None, 0.02
+        loop, patience, pause, lost = asyncio.get_running_loop(), None, 0.02, False
         while True:
             try:
                 return await self._ask_once(query, body, child)
+            except _Lost:
+                if not query.idempotent or lost:
+                    raise _unavailable(query) from None
+                lost, child = True, scope.child(child.remaining)
             except _Absent:
                 patience = patience or loop.time() + min(ABSENT_SECONDS, max(0.0, child.remaining))
                 if not query.idempotent or loop.time() + pause > patience:
@@ -92,7 +100,7 @@ class Client:
             tracing.inject(headers)
             self.check_size(headers, body)
             losses = self._connection_losses
-            wait = _Wait(self, query.owner)
+            wait = _Wait(self, query.owner, scope.id)
             try:
                 async with asyncio.timeout(seconds) as wait.timer:
                     self._waiting.add(wait.timer)
@@ -103,7 +111,7 @@ class Client:
                     raise _Absent from None
                 if wait.unheard:
                     await self.cancel(scope.id, "caller_gone")
-                    raise _unavailable(query) from None
+                    raise (_Lost() if wait.replaced else _unavailable(query)) from None
                 await self.cancel(scope.id, "deadline")
                 raise ServiceError(ErrorCode.DEADLINE_EXCEEDED, f"The {query.owner} service did not answer in time.") from None
             except (NoRespondersError, OutboundBufferLimitError, ConnectionClosedError, ConnectionDrainingError):
@@ -123,12 +131,12 @@ class Client:
             logger.exception("The reply on %s is not of its model", query.subject)
             raise ServiceError(ErrorCode.INTERNAL, f"The {query.owner} service answered in an unknown form.") from None
 
-    async def hears(self, owner: str) -> bool:
-        """Whether a service answers a ping."""
+    async def hears(self, owner: str, scope_id: str | None = None) -> bool:
+        """Whether any process of a service works on the question of that scope; without one, whether it hears at all."""
         ping = PING[owner]
         try:
             async with asyncio.timeout(ping.timeout_seconds):
-                await self._nats.request(ping.subject, b"{}", timeout=ping.timeout_seconds + 1, headers=Scope.root(1).to_headers())
+                await self._nats.request(ping.subject, Ping(scope=scope_id).model_dump_json().encode(), timeout=ping.timeout_seconds + 1)
         except (TimeoutError, NatsError):
             return False
         return True
@@ -142,13 +150,17 @@ class Client:
 
 
 class _Wait:
-    """The wait for one answer, watched: a service that was frozen or has died with the question in hand will not say so."""
+    """The wait for one answer, watched: a process that was frozen, or has died with the question in hand, will not say so; and one that
+    was started in its place knows nothing of it.
+    """
 
-    def __init__(self, client: Client, owner: str) -> None:
+    def __init__(self, client: Client, owner: str, scope_id: str) -> None:
         self.timer = asyncio.timeout(None)
         self.unheard = False
+        self.replaced = False
         self._client = client
         self._owner = owner
+        self._scope_id = scope_id
         self._handle: asyncio.TimerHandle | None = None
         self._ping: asyncio.Task[None] | None = None
 
@@ -168,7 +180,12 @@ class _Wait:
         self._ping = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
-        while await self._client.hears(self._owner):  # noqa: ASYNC110 - there is nothing here to wait for
+        while True:
+            held, self.replaced = await asyncio.gather(
+                self._client.hears(self._owner, self._scope_id), self._client.hears(self._owner)
+            )  # fmt: skip
+            if not held:
+                break
             await asyncio.sleep(PING_AFTER_SECONDS)
         self.unheard = True
         self.timer.reschedule(asyncio.get_running_loop().time())

@@ -40,7 +40,9 @@ def test_every_query_is_served_in_its_owners_code() -> None:
     }
     names = {id(value): name for module in CONTRACTS for name, value in vars(module).items() if isinstance(value, Query)}
     for query in Query.registry:
-        if query.subject.endswith((".health", ".ping")):
+        if query.subject.endswith(".ping"):
+            continue  # by the bus itself, for whatever it serves
+        if query.subject.endswith(".health"):
             assert "health_routes(" in text[query.owner]
         else:
             assert re.search(rf"\b{names[id(query)]}\b", text[query.owner]), f"{query.subject} is served nowhere"

@@ -10,9 +10,8 @@ import nats
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from shared.contracts.control import PING
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.subject import Empty, Message, Query
+from shared.contracts.subject import Message, Query
 from shared.messaging.bus import Bus, Route
 from shared.messaging.scope import Scope
 from tests.support.nats_server import RunningNats
@@ -278,16 +277,71 @@ async def test_a_slow_answer_of_a_service_that_hears_is_waited_for(nats_url: str
         await asyncio.sleep(0.5)
         return Reply(text=request.text)
 
-    async def ping(_: Empty, __: Scope) -> Empty:
-        return Empty()
-
     query = Query("contexts.slow", Question, Reply, owner="contexts", timeout_seconds=5)
     Query.registry.remove(query)  # type: ignore[arg-type]
     bus = Bus("contexts", nats_url)
     await bus.connect()
-    await bus.serve([Route(query, slow), Route(PING["contexts"], ping)])
+    await bus.serve([Route(query, slow)])
     try:
         assert await ask(asker, query=query) == "hello"
+    finally:
+        await bus.stop()
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_question_that_died_with_its_process_is_asked_again_of_the_one_in_its_place(
+    nats_url: str, asker: Bus, monkeypatch: pytest.MonkeyPatch, idempotent: bool
+) -> None:
+    """The new process answers pings, but holds no question: it must not keep the asker waiting."""
+    monkeypatch.setattr("shared.messaging.client.PING_AFTER_SECONDS", 0.05)
+    query = Query("contexts.lost", Question, Reply, owner="contexts", timeout_seconds=30, idempotent=idempotent)
+    Query.registry.remove(query)  # type: ignore[arg-type]
+    dying = await nats.connect(nats_url)
+    heard = asyncio.Event()
+
+    async def die(_: object) -> None:
+        heard.set()
+
+    await dying.subscribe(query.subject, queue="contexts", cb=die)
+    await dying.flush()
+    asking = asyncio.create_task(ask(asker, query=query, seconds=30))
+    async with asyncio.timeout(5):
+        await heard.wait()
+    await dying.close()
+
+    async def answer(request: Question, _: Scope) -> Reply:
+        return Reply(text=request.text)
+
+    bus = Bus("contexts", nats_url)
+    await bus.connect()
+    await bus.serve([Route(query, answer)])
+    try:
+        async with asyncio.timeout(5):
+            if idempotent:
+                assert await asking == "hello"
+            else:
+                with pytest.raises(ServiceError) as refused:
+                    await asking
+                assert refused.value.code is ErrorCode.UNAVAILABLE
+    finally:
+        await bus.stop()
+
+
+async def test_a_question_that_waits_for_its_turn_counts_as_held(nats_url: str, asker: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.messaging.client.PING_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr("shared.messaging.bus.AT_ONCE_PER_SUBJECT", 1)
+
+    async def slow(request: Question, _: Scope) -> Reply:
+        await asyncio.sleep(1.0)
+        return Reply(text=request.text)
+
+    query = Query("contexts.queued", Question, Reply, owner="contexts", timeout_seconds=10)
+    Query.registry.remove(query)  # type: ignore[arg-type]
+    bus = Bus("contexts", nats_url)
+    await bus.connect()
+    await bus.serve([Route(query, slow)])
+    try:
+        assert await asyncio.gather(*(ask(asker, query=query, seconds=10) for _ in range(3))) == ["hello"] * 3
     finally:
         await bus.stop()
 
