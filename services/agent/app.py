@@ -10,6 +10,7 @@ from services.agent.lease import Lease
 from services.agent.providers import load
 from services.agent.routes import Handlers
 from services.agent.settings import AgentSettings
+from services.agent.tenure import Tenure
 from services.agent.turn_store import TurnStore
 from services.agent.turns import Turns
 from shared.contracts import chat
@@ -33,9 +34,13 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         bus = await stack.enter_async_context(joined(NAME, settings))
         await streams.ensure(bus.nats, chat.STREAM)
         store, conversations = TurnStore(pool, owner=uuid4()), Conversations(pool)
-        turns = Turns(bus, store, conversations, model, providers)
+        tenure = Tenure()
+        turns = Turns(bus, store, tenure, conversations, model, providers)
         handlers = Handlers(bus, conversations, turns, providers)
-        await stack.enter_async_context(background(Lease(pool, bus, store, turns).keep(), "lease"))
+        lease = Lease(pool, bus, store, tenure, turns)
+        await lease.answer()
+        stack.push_async_callback(turns.close)
+        await stack.enter_async_context(background(lease.keep(), "lease"))
         await bus.serve([*handlers.routes(), *health_routes(NAME, {"database": database_check(pool)})])
         settled(NAME)
         await stop.wait()

@@ -4,7 +4,7 @@ The same fold makes the stored message, the state of a running turn, and what an
 that what is stored is what was streamed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,9 +31,13 @@ class Fold:
     last_seq: int = 0
     status: str = "running"
     tool_calls: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # The ids of all calls, and the numbers of all blocks, those of restarted rounds included: none is given twice.
+    call_ids: set[str] = field(default_factory=set)
+    numbers: dict[str, int] = field(default_factory=dict)
     sources: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[dict[str, Any]] = field(default_factory=list)
     usage: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
     done: dict[str, Any] | None = None
     _content: list[str] = field(default_factory=list)
     # In order: the pieces of one stretch of thinking, or the id of a tool call.
@@ -55,9 +59,19 @@ class Fold:
             case EventType.TOOL_CALL_END:
                 self._end_call(event)
             case EventType.CITATION:
+                self.numbers[event["block_id"]] = event["number"]
                 self.sources.append(_without_envelope(event))
+            case _:
+                self._apply_rare(event)
+
+    def _apply_rare(self, event: Mapping[str, Any]) -> None:
+        match event["type"]:
             case EventType.NOTICE:
-                self.left_out += event.get("left_out", [])
+                self._leave_out(event.get("left_out", []))
+            case EventType.ROUND_RESTARTED:
+                self._restart_round(event)
+            case EventType.ERROR:
+                self.error = _without_envelope(event)
             case EventType.USAGE:
                 self.usage = _without_envelope(event)
             case EventType.SUSPENDED:
@@ -76,6 +90,11 @@ class Fold:
     def thinking(self) -> str:
         """All thinking so far, without what came in between."""
         return "".join("".join(entry) for entry in self._activity if isinstance(entry, list))
+
+    @property
+    def activity_entries(self) -> int:
+        """How many entries `activity` has."""
+        return len(self._activity)
 
     @property
     def activity(self) -> list[dict[str, Any]]:
@@ -104,6 +123,7 @@ class Fold:
 
     def _begin_call(self, event: Mapping[str, Any]) -> None:
         identifier = event["tool_call_id"]
+        self.call_ids.add(identifier)
         self.tool_calls[identifier] = {
             "id": identifier,
             "name": event["name"],
@@ -119,6 +139,18 @@ class Fold:
         call["arguments"] = event["arguments"]
         call["status"] = "error" if event["status"] == "failed" else event["status"]
         call["hits"] = event.get("hits")
+
+    def _leave_out(self, passages: Sequence[dict[str, Any]]) -> None:
+        known = {passage["block_id"] for passage in self.left_out}
+        self.left_out += [passage for passage in passages if passage["block_id"] not in known]
+
+    def _restart_round(self, event: Mapping[str, Any]) -> None:
+        """What the round had said is void."""
+        self._content = [self.content[: event["content_characters"]]]
+        del self._activity[event["activity_entries"] :]
+        kept = {entry for entry in self._activity if isinstance(entry, str)}
+        self.tool_calls = {identifier: call for identifier, call in self.tool_calls.items() if identifier in kept}
+        self.sources = [source for source in self.sources if source["number"] in event["citations"]]
 
 
 def _without_envelope(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,15 +53,16 @@ class Round:
     thinking: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, str] = field(default_factory=dict)
+    usage: dict[str, Any] | None = None
 
     def stored(self) -> dict[str, Any]:
         """As JSON."""
-        return {"content": self.content, "thinking": self.thinking, "calls": self.calls, "results": self.results}
+        return {"content": self.content, "thinking": self.thinking, "calls": self.calls, "results": self.results, "usage": self.usage}
 
     @classmethod
     def restored(cls, stored: dict[str, Any]) -> "Round":
         """From JSON."""
-        return cls(stored["content"], stored["thinking"], stored["calls"], stored["results"])
+        return cls(stored["content"], stored["thinking"], stored["calls"], stored["results"], stored.get("usage"))
 
     @property
     def is_empty(self) -> bool:

@@ -6,7 +6,9 @@ their budget (ON-7).
 
 import asyncio
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from shared.contracts import retrieval
@@ -28,32 +30,40 @@ class Presented:
 
 
 class SourceBook:
-    """Numbers from 1 in the order first given; a block is numbered once and its text is sent once."""
+    """Numbers from 1 in the order first given; a block is numbered once and its text is sent once.
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._characters = 0
+    The book of a turn that was taken over knows all numbers that were ever shown (`numbers`, by block), and from the results of the
+    rounds that still count which texts the model has.
+    """
+
+    def __init__(self, numbers: Mapping[str, int] = MappingProxyType({}), results: Iterable[str] = ()) -> None:
+        self._numbers = dict(numbers)
+        sent = [source for result in results for source in json.loads(result).get("sources", [])]
+        self._sent: set[int] = {source["number"] for source in sent}
+        self._characters = sum(len(source["content"]) for source in sent)
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The numbers given so far."""
-        return frozenset(self._numbers.values())
+        """The numbers of what the model was given."""
+        return frozenset(self._sent)
 
     def present(self, hits: list[Hit]) -> Presented:
         """Number these hits and put them into words (ON-9)."""
         sources, citations, left_out, again = [], [], [], []
         for hit in hits:
-            if (number := self._numbers.get(hit.block_id)) is not None:
+            number = self._numbers.get(hit.block_id)
+            if number is not None and number in self._sent:
                 again.append(number)
             elif self._characters + len(hit.text) > SOURCE_CHARACTERS_MAX:
                 left_out.append(
                     {"block_id": hit.block_id, "file_path": hit.file_path, "heading_path": hit.heading_path, "reason": "budget"}
                 )
             else:
-                number = self._numbers[hit.block_id] = len(self._numbers) + 1
+                number = self._numbers.setdefault(hit.block_id, len(self._numbers) + 1)
+                citations.append(_citation(number, hit))
+                self._sent.add(number)
                 self._characters += len(hit.text)
                 sources.append({"number": number, "file_path": hit.file_path, "heading_path": hit.heading_path, "content": hit.text})
-                citations.append(_citation(number, hit))
         result: dict[str, Any] = {"sources": sources}
         if again:
             result["already_given"] = sorted(set(again))

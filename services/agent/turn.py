@@ -6,6 +6,7 @@ Whatever happens, the turn's log ends with one `Done`, and what there was is sto
 
 import asyncio
 import logging
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ from services.agent.prompt import Past, Round
 from services.agent.providers import Provider
 from services.agent.rag_search import Searches, SourceBook
 from services.agent.turn_log import TurnLog
-from services.agent.turn_store import Ended, Turn, TurnStore
+from services.agent.turn_store import Checkpoint, Ended, Turn, TurnStore
 from shared.contracts import retrieval
 from shared.contracts.chat import EventType, TurnStatus
 from shared.contracts.errors import ServiceError
@@ -40,6 +41,8 @@ DELIVER_SECONDS = 60.0
 # How often a reply that the database refuses, though it is there, is tried before its end alone is stored.
 REFUSALS_MAX = 5
 QUERY_CHARACTERS_MAX = 1000
+# The reason of a cancel that tells an attempt that another has taken over.
+SUPERSEDED = "superseded"
 # Reading this much Markdown would hold up every other turn.
 LONG_CHARACTERS = 50_000
 
@@ -56,7 +59,7 @@ class TurnFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a turn is to do. `searches` is None where no tool is offered."""
+    """What a turn is to do. `searches` is None where no tool is offered; `checkpoint` is where an earlier attempt had got to."""
 
     turn: Turn
     past: list[Past]
@@ -67,17 +70,22 @@ class Assignment:
     retrieval: str
     notices: list[tuple[str, str]] = field(default_factory=list)
     injected: list[dict[str, Any]] = field(default_factory=list)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
 
 class UsageSum:
     """Tokens over the rounds that reported them (ON-12)."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounds: Iterable[Round] = (), *, partial: bool = False) -> None:
+        """`partial`: a request that was given up consumed tokens that nobody reported."""
+        self._partial = partial
         self._sums: dict[str, int | None] = dict.fromkeys(
             ("input_tokens", "output_tokens", "total_tokens", "cached_tokens", "reasoning_tokens")
         )
         self._rounds = 0
         self._reported = 0
+        for round_ in rounds:
+            self.add(round_.usage)
 
     def add(self, usage: dict[str, Any] | None) -> None:
         """One round's report, or None where it gave none."""
@@ -98,7 +106,7 @@ class UsageSum:
 
     def event(self) -> dict[str, Any]:
         """The fields of the event `Usage`."""
-        return {**self._sums, "rounds": self._rounds, "partial": self._reported < self._rounds}
+        return {**self._sums, "rounds": self._rounds, "partial": self._partial or self._reported < self._rounds}
 
 
 def _inner(usage: dict[str, Any], group: str, name: str, flat: str | None = None) -> Any:
@@ -116,17 +124,24 @@ class TurnRun:
         self._assignment = assignment
         self._model = model
         self._store = store
-        self._rounds: list[Round] = []
-        self._usage = UsageSum()
-        self._book = SourceBook()
+        self._rounds = list(assignment.checkpoint.rounds)
+        self._restarted = log.attempt > 1
+        self._book = SourceBook(log.fold.numbers, (result for round_ in self._rounds for result in round_.results.values()))
+        self._storing: asyncio.Task[None] | None = None
+        self.begun = False
 
     async def conduct(self) -> None:
         """Run the turn to its `Done`. Never raises for what happens within it; a cancel ends it in order."""
+        self.begun = True
         failure: TurnFailure | ProviderFailure | None = None
         try:
             status = await self._rounds_to_the_end()
         except asyncio.CancelledError as cancel:
-            status, failure = _status_of_cancel(str(cancel.args[0]) if cancel.args else "requested")
+            reason = str(cancel.args[0]) if cancel.args else "requested"
+            if reason == SUPERSEDED:
+                self.log.fence()
+                return
+            status, failure = _status_of_cancel(reason)
         except (TurnFailure, ProviderFailure) as error:
             status, failure = "failed", error
         except Exception:
@@ -143,7 +158,8 @@ class TurnRun:
         await self._finish(*_status_of_cancel(reason))
 
     async def _finish(self, status: TurnStatus, failure: TurnFailure | ProviderFailure | None) -> None:
-        ending = Ending(self.turn, self.log, self._store, self._rounds, self._usage, self._book.numbers)
+        usage = UsageSum(self._rounds, partial=self._restarted)
+        ending = Ending(self.turn, self.log, self._store, self._rounds, usage, self._book.numbers)
         try:
             await shielded(ending.write(status, failure), STORE_SECONDS + DELIVER_SECONDS)
         except asyncio.CancelledError:
@@ -151,10 +167,14 @@ class TurnRun:
 
     async def _rounds_to_the_end(self) -> TurnStatus:
         await self._started()
+        if self._restarted:
+            await self._restart_round()
         messages = prompt.branch(
             self._assignment.past, self._assignment.provider.reasoning_replay, searching=self._assignment.searches is not None
         )
-        round_number = 0
+        for round_ in self._rounds:
+            messages += prompt.said(round_, self._assignment.provider.reasoning_replay)
+        round_number = len(self._rounds)
         while True:
             round_number += 1
             offering = self._assignment.searches is not None and round_number <= RETRIEVAL_ROUNDS_MAX
@@ -170,29 +190,48 @@ class TurnRun:
                 )
                 return "limit_reached"
             await self._search(completion, round_number)
+            self._store_checkpoint()
             messages += prompt.said(self._rounds[-1], self._assignment.provider.reasoning_replay)
 
     async def _started(self) -> None:
+        """The events that a turn begins with; of a turn that was taken over, those that are missing."""
         assignment = self._assignment
-        await self.log.emit(
-            EventType.TURN_STARTED,
-            conversation_id=str(self.turn.conversation_id),
-            user_message_id=str(self.turn.user_message_id),
-            response_id=str(self.turn.response_id),
-            provider=assignment.provider.name,
-            model=assignment.model,
-            retrieval=assignment.retrieval,
-        )
+        started = {
+            "conversation_id": str(self.turn.conversation_id),
+            "user_message_id": str(self.turn.user_message_id),
+            "response_id": str(self.turn.response_id),
+            "provider": assignment.provider.name,
+            "model": assignment.model,
+            "retrieval": assignment.retrieval,
+        }
+        events: list[tuple[EventType, dict[str, Any]]] = [(EventType.TURN_STARTED, started)]
         if assignment.injected:
-            await self.log.emit(EventType.CONTEXT_INJECTED, items=[shown(item) for item in assignment.injected])
-        for code, message in assignment.notices:
-            await self.log.emit(EventType.NOTICE, code=code, message=message)
+            events.append((EventType.CONTEXT_INJECTED, {"items": [shown(item) for item in assignment.injected]}))
+        events += [(EventType.NOTICE, {"code": code, "message": message}) for code, message in assignment.notices]
+        for type_, fields in events[self.log.last_seq :]:
+            await self.log.emit(type_, **fields)
+
+    async def _restart_round(self) -> None:
+        """Tell the client to forget what the agent before had said of the round that is asked again."""
+        fold, checkpoint = self.log.fold, self._assignment.checkpoint
+        await end_open_calls(self.log, "The agent that ran this call was lost.")
+        kept = {"content_characters": checkpoint.content_characters, "activity_entries": checkpoint.activity_entries}
+        said = {"content_characters": len(fold.content), "activity_entries": fold.activity_entries}
+        if said != kept:
+            numbers = sorted(self._book.numbers)
+            await self.log.emit(EventType.ROUND_RESTARTED, round=len(self._rounds) + 1, attempt=self.log.attempt, **kept, citations=numbers)
+
+    def _store_checkpoint(self) -> None:
+        """A round is whole: have that in the database, without waiting for it. What fails is made up for by the next."""
+        checkpoint = Checkpoint.at(self._rounds, self.log.fold)
+        work = self._store.checkpoint(self.turn, checkpoint, self.log.last_seq, self.log.packed())
+        self._storing = asyncio.create_task(_stored_or_not(work, self._storing))
 
     # One round
 
     async def _ask(self, messages: list[dict[str, Any]], round_number: int, *, offering: bool) -> Completion:
         """One request to the model, streamed into the log. What it produced is kept as a round even when it is interrupted."""
-        completion = Completion(taken=frozenset(self.log.fold.tool_calls))
+        completion = Completion(taken=frozenset(self.log.fold.call_ids))
         round_ = Round()
         self._rounds.append(round_)
         deliver = Delivery(self.log, completion, round_number)
@@ -202,7 +241,7 @@ class TurnRun:
         finally:
             round_.content, round_.thinking = completion.text, completion.thinking
             round_.calls = [prompt.wire_call(call, _arguments(call)) for call in completion.calls]
-            self._usage.add(completion.usage)
+            round_.usage = completion.usage
         return completion
 
     async def _retrying(self, message: str) -> None:
@@ -343,20 +382,12 @@ class Ending:
     numbers: frozenset[int]
 
     async def write(self, status: TurnStatus, failure: TurnFailure | ProviderFailure | None) -> None:
-        """Close open calls, say what failed, store the whole, and only then send `Done`."""
+        """Close open calls, say what failed, store the whole, and only then send `Usage` and `Done`."""
         fold = self.log.fold
-        for call in fold.open_calls:
-            await self.log.emit(
-                EventType.TOOL_CALL_END,
-                tool_call_id=call["id"],
-                name=call["name"],
-                arguments=parsed(call["arguments"]),
-                status="failed",
-                error="The turn ended before this call did.",
-            )
+        await end_open_calls(self.log, "The turn ended before this call did.")
         if failure is not None:
             await self.log.emit(EventType.ERROR, code=failure.code, message=failure.message, retriable=failure.retriable)
-        await self.log.emit(EventType.USAGE, **self.usage.event())
+        self.log.hold(EventType.USAGE, **self.usage.event())
         cited = await _cited(fold.content, self.numbers)
         self.log.hold(EventType.DONE, status=status, cited=cited)
         if await self._stored() is Ended.SUPERSEDED:
@@ -386,6 +417,29 @@ class Ending:
         except TimeoutError:
             logger.error("Turn %s could not be stored; it will be taken over", self.turn.id)  # noqa: TRY400
             return Ended.SUPERSEDED
+
+
+async def end_open_calls(log: TurnLog, why: str) -> None:
+    """Every `ToolCallStart` gets its `ToolCallEnd` (ON-13)."""
+    for call in log.fold.open_calls:
+        await log.emit(
+            EventType.TOOL_CALL_END,
+            tool_call_id=call["id"],
+            name=call["name"],
+            arguments=parsed(call["arguments"]),
+            status="failed",
+            error=why,
+        )
+
+
+async def _stored_or_not(checkpoint: Coroutine[Any, Any, None], before: "asyncio.Task[None] | None") -> None:
+    """In order: a later checkpoint is not overwritten by an earlier one."""
+    if before is not None:
+        await asyncio.wait({before})
+    try:
+        await checkpoint
+    except ServiceError as error:
+        logger.warning("A checkpoint could not be stored: %s", error.detail)
 
 
 async def _cited(text: str, numbers: frozenset[int]) -> list[int]:

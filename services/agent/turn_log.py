@@ -17,6 +17,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from services.agent.completion import storable
 from services.agent.fold import Fold
+from services.agent.tenure import Tenure
 from shared.contracts.chat import EVENTS, LAST_EVENTS, STREAM, EventType, LoggedEvent
 from shared.messaging import headers as names
 
@@ -28,7 +29,7 @@ CONFIRM_SECONDS = 2.0
 class TurnLog:
     """The one writer of a turn's events within an attempt."""
 
-    def __init__(self, nats: Nats, turn_id: UUID, *, attempt: int = 1, events: list[LoggedEvent] | None = None) -> None:
+    def __init__(self, nats: Nats, tenure: Tenure, turn_id: UUID, *, attempt: int = 1, events: list[LoggedEvent] | None = None) -> None:
         self.turn_id = turn_id
         self.attempt = attempt
         self.fold = Fold()
@@ -36,11 +37,17 @@ class TurnLog:
         for event in self.events:
             self.fold.apply(orjson.loads(event.payload))
         self._nats = nats
+        self._tenure = tenure
         self._subject = EVENTS.subject(turn_id)
-        self._held: LoggedEvent | None = None
+        self._held: list[LoggedEvent] = []
         self._published = len(self.events)
         self._publishing = False
         self._fenced = False
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another attempt has taken over."""
+        return self._fenced
 
     @property
     def last_seq(self) -> int:
@@ -61,14 +68,13 @@ class TurnLog:
         self.events.append(self._made(type_, fields))
 
     def hold(self, type_: EventType, **fields: Any) -> None:
-        """Make the last event, to be stored first: no reader sees it, and no lost connection publishes it, before `release`."""
-        self._held = self._made(type_, fields)
+        """Make one of the last events, to be stored first: no reader sees it, and no lost connection publishes it, before `release`."""
+        self._held.append(self._made(type_, fields))
 
     def release(self) -> None:
-        """The held event is stored: let it be read and published."""
-        if self._held is not None:
-            self.events.append(self._held)
-            self._held = None
+        """The held events are stored: let them be read and published."""
+        self.events += self._held
+        self._held = []
 
     def _made(self, type_: EventType, fields: dict[str, Any]) -> LoggedEvent:
         seq = self.fold.last_seq + 1
@@ -82,12 +88,12 @@ class TurnLog:
         return LoggedEvent.model_construct(seq=seq, type=type_.value, payload=payload.decode())
 
     async def publish(self) -> None:
-        """Send what has not been sent. While the connection is away the events only gather."""
-        if self._publishing:  # whoever is at it takes ours along, in order
+        """Send what has not been sent. While the connection is away, or it is in doubt whose turn this is, the events only gather."""
+        if self._publishing or not self._tenure.certain:  # whoever is at it takes ours along, in order
             return
         self._publishing = True
         try:
-            while self._published < len(self.events) and not self._fenced:
+            while self._published < len(self.events) and not self._fenced and self._tenure.certain:
                 await self._send(self.events[self._published])
                 self._published += 1
         except (NatsError, TimeoutError):
@@ -123,9 +129,8 @@ class TurnLog:
             await self._nats.publish(self._subject, payload, headers=headers)
 
     def packed(self) -> bytes:
-        """The log as the database keeps it, a held event included."""
-        events = [*self.events, self._held] if self._held is not None else self.events
-        return zlib.compress(orjson.dumps([[event.seq, event.type, event.payload] for event in events]), 1)
+        """The log as the database keeps it, held events included."""
+        return zlib.compress(orjson.dumps([[event.seq, event.type, event.payload] for event in [*self.events, *self._held]]), 1)
 
     async def _stored(self) -> int:
         """How many events of this turn the stream has: the number of its last one."""

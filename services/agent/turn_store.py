@@ -4,7 +4,7 @@ Every change of the active path happens under the conversation's row lock. A tur
 turn whose response is still named there may move the path when it ends (VT-4).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 from uuid import UUID, uuid4
@@ -56,6 +56,49 @@ class Begun:
     replayed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where the last whole round of a turn ended: the rounds so far, and how much text and activity they made."""
+
+    rounds: list[Round] = field(default_factory=list)
+    content_characters: int = 0
+    activity_entries: int = 0
+
+    @classmethod
+    def at(cls, rounds: list[Round], fold: Fold) -> "Checkpoint":
+        """The present end of a round."""
+        return cls(list(rounds), len(fold.content), fold.activity_entries)
+
+    def stored(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "rounds": [round_.stored() for round_ in self.rounds],
+            "content_characters": self.content_characters,
+            "activity_entries": self.activity_entries,
+        }
+
+    @classmethod
+    def restored(cls, stored: dict[str, Any]) -> "Checkpoint":
+        """From JSON."""
+        rounds = [Round.restored(round_) for round_ in stored["rounds"]]
+        return cls(rounds, stored["content_characters"], stored["activity_entries"])
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """A turn whose agent is gone, ours from now on, with all that the database knows of it.
+
+    `log` are the events up to the checkpoint, packed; `age` the seconds since the turn began, on the database's clock.
+    """
+
+    begun: Begun
+    assignment: dict[str, Any] | None
+    checkpoint: Checkpoint
+    log: bytes | None
+    cancel_requested: bool
+    age: float
+
+
 class TurnStore:
     """The turns of all agents; `owner` is this process's id, which it gives to the turns that it begins or takes over."""
 
@@ -65,8 +108,8 @@ class TurnStore:
 
     # Beginning a turn
 
-    async def begin(self, start: StartTurn, account: UUID, injected: list[dict[str, Any]]) -> Begun:
-        """Store the user's message and reserve the reply's place; all or nothing.
+    async def begin(self, start: StartTurn, account: UUID, injected: list[dict[str, Any]], assignment: dict[str, Any]) -> Begun:
+        """Store the user's message and reserve the reply's place; all or nothing. `assignment` is for an agent that takes over.
 
         Raises:
             ServiceError: `conversation_not_found`, `message_not_found`, `client_message_id_reused`, `invalid`.
@@ -74,15 +117,17 @@ class TurnStore:
         try:
             if start.conversation_id is None:
                 async with connection(self._pool) as db:
-                    return await self._begin_conversation(db, start, account, injected)
+                    return await self._begin_conversation(db, start, account, injected, assignment)
             async with transaction(self._pool) as db:
                 if (seen := await self._seen_before(db, start, account)) is not None:
                     return Begun(seen, [], replayed=True)
-                return await self._begin(db, start, start.conversation_id, account, injected)
+                return await self._begin(db, start, start.conversation_id, account, injected, assignment)
         except asyncpg.UniqueViolationError as error:
             return await self._lost_the_race(start, account, error)
 
-    async def _begin_conversation(self, db: Connection, start: StartTurn, account: UUID, injected: list[dict[str, Any]]) -> Begun:
+    async def _begin_conversation(
+        self, db: Connection, start: StartTurn, account: UUID, injected: list[dict[str, Any]], assignment: dict[str, Any]
+    ) -> Begun:
         """A new conversation with its first turn: one statement, one round trip."""
         if start.parent_message_id is not None or start.retry_message_id is not None:
             raise ServiceError(ErrorCode.INVALID, "A message to go on from needs the conversation_id that it stands in.")
@@ -96,11 +141,12 @@ class TurnStore:
                 INSERT INTO messages (id, conversation_id, parent_message_id, active_child, turn_id, role, content, status, injected)
                 VALUES ($2, $1, NULL, $3, NULL, 'user', $8, 'completed', $9), ($3, $1, $2, NULL, $4, 'assistant', '', 'running', '[]')
             )
-            INSERT INTO turns (id, conversation_id, account_id, user_message_id, response_id, owner, client_message_id, request_digest)
-            VALUES ($4, $1, $5, $2, $3, $10, $11, $12) RETURNING *
+            INSERT INTO turns (id, conversation_id, account_id, user_message_id, response_id, owner, client_message_id, request_digest,
+                               assignment)
+            VALUES ($4, $1, $5, $2, $3, $10, $11, $12, $13) RETURNING *
             """,
             uuid4(), uuid4(), uuid4(), start.turn_id, account, title_from(message), start.workspace, message, injected, self.owner,
-            start.client_message_id, start.request_digest,
+            start.client_message_id, start.request_digest, assignment,
         )  # fmt: skip
         assert row is not None
         return Begun(_turn(row), [Past("user", message, injected, [], [])], start.workspace)
@@ -126,7 +172,15 @@ class TurnStore:
             )
         return _turn(row)
 
-    async def _begin(self, db: Connection, start: StartTurn, conversation_id: UUID, account: UUID, injected: list[dict[str, Any]]) -> Begun:
+    async def _begin(
+        self,
+        db: Connection,
+        start: StartTurn,
+        conversation_id: UUID,
+        account: UUID,
+        injected: list[dict[str, Any]],
+        assignment: dict[str, Any],
+    ) -> Begun:
         conversation = await db.fetchrow(
             "SELECT active_leaf, workspace FROM conversations WHERE id = $1 AND account_id = $2 FOR UPDATE", conversation_id, account
         )
@@ -146,11 +200,11 @@ class TurnStore:
                 UPDATE conversations SET active_leaf = $1, active_response_id = $1, updated_at = now() WHERE id = $2
             )
             INSERT INTO turns (id, conversation_id, account_id, user_message_id, response_id, previous_leaf, owner, client_message_id,
-                               request_digest)
-            VALUES ($4, $2, $5, $3, $1, $6, $7, $8, $9) RETURNING *
+                               request_digest, assignment)
+            VALUES ($4, $2, $5, $3, $1, $6, $7, $8, $9, $10) RETURNING *
             """,
             response_id, conversation_id, user_message_id, start.turn_id, account, leaf, self.owner, start.client_message_id,
-            start.request_digest,
+            start.request_digest, assignment,
         )  # fmt: skip
         assert row is not None
         return Begun(_turn(row), past, conversation["workspace"])
@@ -191,6 +245,34 @@ class TurnStore:
                 "SELECT workspace FROM conversations WHERE id = $1 AND account_id = $2", conversation_id, account
             )
         return workspace
+
+    # Between beginning and end
+
+    async def checkpoint(self, turn: Turn, checkpoint: Checkpoint, last_seq: int, log: bytes) -> None:
+        """Store that a round is whole, for an agent that takes over; nothing is stored where one has."""
+        async with connection(self._pool) as db:
+            await db.execute(
+                "UPDATE turns SET checkpoint = $3, last_seq = $4, log = $5 WHERE id = $1 AND attempt = $2 AND status = 'running'",
+                turn.id, turn.attempt, checkpoint.stored(), last_seq, log,
+            )  # fmt: skip
+
+    async def take_over(self, turn_id: UUID, former: UUID) -> TakenOver | None:
+        """Own a turn from now on; None where another agent was quicker, or it has ended."""
+        async with transaction(self._pool) as db:
+            row = await db.fetchrow(
+                """
+                UPDATE turns SET owner = $2, attempt = attempt + 1 WHERE id = $1 AND owner = $3 AND status = 'running'
+                RETURNING *, extract(epoch FROM now() - created_at)::float8 AS age,
+                    (SELECT workspace FROM conversations c WHERE c.id = turns.conversation_id) AS workspace
+                """,
+                turn_id, self.owner, former,
+            )  # fmt: skip
+            if row is None:
+                return None
+            past = await tree.branch(db, row["user_message_id"])
+        checkpoint = Checkpoint.restored(row["checkpoint"]) if row["checkpoint"] else Checkpoint()
+        begun = Begun(_turn(row), past, row["workspace"])
+        return TakenOver(begun, row["assignment"], checkpoint, row["log"], row["cancel_requested"], row["age"])
 
     # Ending a turn
 

@@ -2,20 +2,25 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 import orjson
 from nats.aio.client import Client as Nats
+from nats.errors import Error as NatsError
+from nats.js.errors import APIError
 
 from services.agent.chat_model import ChatModel
 from services.agent.conversations import Conversations
 from services.agent.fold import Fold
-from services.agent.providers import Provider, Providers
+from services.agent.prompt import Round
+from services.agent.providers import Providers
 from services.agent.rag_search import Searches
-from services.agent.turn import TURN_SECONDS_MAX, Assignment, TurnRun
+from services.agent.tenure import Tenure
+from services.agent.turn import SUPERSEDED, TURN_SECONDS_MAX, Assignment, Ending, TurnFailure, TurnRun, UsageSum
 from services.agent.turn_log import TurnLog, unpack
-from services.agent.turn_store import Begun, Turn, TurnStore
+from services.agent.turn_store import Begun, Checkpoint, TakenOver, Turn, TurnStore
 from shared.contracts import contexts, notes
 from shared.contracts.chat import (
     EVENTS,
@@ -41,6 +46,12 @@ from shared.telemetry import tracing
 logger = logging.getLogger(__name__)
 
 TURNS_MAX = 512
+# A turn that takes its agent with it each time is not for a fourth.
+ATTEMPTS_MAX = 3
+RETRY_SECONDS = 0.5
+# What of a command is not kept for an agent that takes over: it stands in the turn's row and messages.
+KEPT_ELSEWHERE = {"turn_id", "message", "client_message_id", "request_digest"}
+AGENT_LOST = TurnFailure("agent_lost", "The agent that worked on this answer was lost; what it had written is kept.", retriable=True)
 STREAM_LAG_EVENTS_MAX = 1000
 LOG_REPLY_CHARACTERS_MAX = 4 * 1024 * 1024
 
@@ -48,15 +59,25 @@ LOG_REPLY_CHARACTERS_MAX = 4 * 1024 * 1024
 class Turns:
     """See the module."""
 
-    def __init__(self, bus: Bus, store: TurnStore, conversations: Conversations, model: ChatModel, providers: Providers) -> None:
+    def __init__(
+        self, bus: Bus, store: TurnStore, tenure: Tenure, conversations: Conversations, model: ChatModel, providers: Providers
+    ) -> None:  # fmt: skip
         self._bus = bus
+        self._tenure = tenure
         self._store = store
         self._conversations = conversations
         self._model = model
         self._providers = providers
         self._running: dict[UUID, TurnRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._taking_over: dict[UUID, asyncio.Task[None]] = {}
+        bus.on_lost(tenure.doubt)
         bus.on_reconnected(self._republish)
+
+    @property
+    def busy(self) -> set[UUID]:
+        """The turns that this process works on."""
+        return self._running.keys() | self._taking_over.keys()
 
     @property
     def running(self) -> dict[UUID, TurnRun]:
@@ -77,9 +98,11 @@ class Turns:
             raise ServiceError(ErrorCode.UNAVAILABLE, "Too many turns are running; try again shortly.", retry_after=2)
         await self._require_workspaces(start, scope)
         injected, notices = await self._injected(start, scope)
-        begun = await self._store.begin(start, account.id, injected)
+        resolved = start.model_copy(update={"provider": provider.name, "model": model})
+        stored = {"start": resolved.model_dump(mode="json", exclude=KEPT_ELSEWHERE), "role": account.role, "notices": notices}
+        begun = await self._store.begin(start, account.id, injected, stored)
         if not begun.replayed:
-            self._launch(self._assignment(start, begun, provider, model, account, injected, notices))
+            self._launch(self._assignment(resolved, begun, account, notices), TurnLog(self._bus.nats, self._tenure, begun.turn.id))
         turn = begun.turn
         return TurnAccepted(turn_id=turn.id, conversation_id=turn.conversation_id, response_id=turn.response_id)
 
@@ -109,15 +132,14 @@ class Turns:
         return [item.model_dump(mode="json") for item in reply.items], []
 
     def _assignment(
-        self,
-        start: StartTurn,
-        begun: Begun,
-        provider: Provider,
-        model: str,
-        account: Account,
-        injected: list[dict[str, Any]],
-        notices: list[tuple[str, str]],
+        self, start: StartTurn, begun: Begun, account: Account, notices: list[tuple[str, str]], taken: TakenOver | None = None
     ) -> Assignment:
+        """What the turn is to do; the same for the agent that begins it and for one that takes it over.
+
+        Raises:
+            ServiceError: `unknown_provider`, `unknown_model`, where they have gone since.
+        """
+        provider, model = self._providers.choose(start.provider, start.model)
         searches, retrieval = None, "off"
         if start.retrieval.enabled and not provider.tool_calling:
             retrieval = "unavailable"
@@ -129,12 +151,17 @@ class Turns:
             if filters.workspaces is None and workspace is not None:
                 filters = filters.model_copy(update={"workspaces": [workspace]})
             searches = Searches(self._bus.client, filters)
-        scope = Scope.root(TURN_SECONDS_MAX, account=account, scope_id=str(begun.turn.id))
-        return Assignment(begun.turn, begun.past, provider, model, scope, searches, retrieval, notices, injected)
+        turn = begun.turn
+        seconds = TURN_SECONDS_MAX - (taken.age if taken is not None else 0)
+        scope = Scope.root(seconds, account=account, scope_id=attempt_scope(turn.id, turn.attempt))
+        checkpoint = taken.checkpoint if taken is not None else Checkpoint()
+        # The branch ends with the user's message.
+        injected = begun.past[-1].injected
+        return Assignment(turn, begun.past, provider, model, scope, searches, retrieval, notices, injected, checkpoint)
 
-    def _launch(self, assignment: Assignment) -> None:
+    def _launch(self, assignment: Assignment, log: TurnLog) -> None:
         turn = assignment.turn
-        run = TurnRun(assignment, TurnLog(self._bus.nats, turn.id), self._model, self._store)
+        run = TurnRun(assignment, log, self._model, self._store)
         self._running[turn.id] = run
         task = asyncio.create_task(self._conduct(run, assignment.scope), name=f"turn {turn.id}")
         self._tasks.add(task)
@@ -145,12 +172,101 @@ class Turns:
             try:
                 await self._bus.cancellations.run(scope, run.conduct)
             except Cancelled as cancelled:
-                if run.log.last_seq == 0:
+                if not run.begun:
                     await run.cancelled_before_start(cancelled.reason)
             except ServiceError as error:  # the deadline: the run has ended in order meanwhile, or is still at it
                 logger.info("Turn %s: %s", run.turn.id, error.detail)
             finally:
                 self._running.pop(run.turn.id, None)
+
+    # Taking over
+
+    async def take_over(self, turn_id: UUID, former: UUID) -> None:
+        """Own a turn whose agent is gone, and go on with it in a task of its own, unless another agent was quicker.
+
+        Raises:
+            ServiceError: the database is away.
+        """
+        taken = await self._store.take_over(turn_id, former)
+        if taken is None:
+            return
+        turn = taken.begun.turn
+        logger.warning("Turn %s lost its agent; going on with it in attempt %d", turn.id, turn.attempt)
+        task = asyncio.create_task(self._go_on(taken), name=f"taking over {turn.id}")
+        self._taking_over[turn.id] = task
+        task.add_done_callback(lambda done: self._went_on(turn.id, done))
+
+    async def close(self) -> None:
+        """Leave the turns that are being taken over to others."""
+        tasks = list(self._taking_over.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _went_on(self, turn_id: UUID, task: "asyncio.Task[None]") -> None:
+        del self._taking_over[turn_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # It is ours and nobody works on it: the lease finds it again.
+            logger.error("Turn %s could not be gone on with; trying again", turn_id, exc_info=error)
+
+    async def _go_on(self, taken: TakenOver) -> None:
+        turn = taken.begun.turn
+        # Should the one before live after all, it stops here and now.
+        await self._bus.client.cancel(attempt_scope(turn.id, turn.attempt - 1), SUPERSEDED)
+        events = await self._events_at_last(turn.id, unpack(taken.log) if taken.log is not None else [])
+        log = TurnLog(self._bus.nats, self._tenure, turn.id, attempt=turn.attempt, events=events)
+        assignment = self._reassigned(taken, log)
+        if assignment is None:
+            await self._end_taken_over(taken, log)
+        else:
+            self._launch(assignment, log)
+
+    async def _events_at_last(self, turn_id: UUID, known: Sequence[LoggedEvent]) -> list[LoggedEvent]:
+        """The log so far, once NATS is there to give it."""
+        while True:
+            try:
+                return await stored_events(self._bus.nats, turn_id, known)
+            except (NatsError, APIError, TimeoutError) as error:
+                logger.warning("Taking over waits for NATS: %r", error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _reassigned(self, taken: TakenOver, log: TurnLog) -> Assignment | None:
+        """What to go on with; None where the turn can only be ended."""
+        turn, stored = taken.begun.turn, taken.assignment
+        ending = taken.cancel_requested or log.fold.error is not None
+        if stored is None or ending or turn.attempt > ATTEMPTS_MAX or taken.age > TURN_SECONDS_MAX:
+            return None
+        start = StartTurn(turn_id=turn.id, **stored["start"])
+        notices = [(code, message) for code, message in stored["notices"]]
+        try:
+            return self._assignment(start, taken.begun, Account(turn.account_id, stored["role"]), notices, taken)
+        except ServiceError as error:
+            logger.warning("Turn %s cannot be gone on with: %s", turn.id, error.detail)
+            return None
+
+    async def _end_taken_over(self, taken: TakenOver, log: TurnLog) -> None:
+        """End it with what there was."""
+        fold, checkpoint = log.fold, taken.checkpoint
+        rounds = [*checkpoint.rounds, Round(content=fold.content[checkpoint.content_characters :])]
+        numbers = frozenset(source["number"] for source in fold.sources)
+        ending = Ending(taken.begun.turn, log, self._store, rounds, UsageSum(rounds), numbers)
+        if taken.cancel_requested:
+            await ending.write("cancelled", None)
+        elif fold.error is not None:  # the one before had said so already
+            await ending.write("failed", None)
+        else:
+            await ending.write("failed", AGENT_LOST)
+
+    async def confirm(self, lost: Sequence[UUID], asked_at: float) -> None:
+        """The database, asked at that moment, has said which turns are ours: leave those that are not, let the others' events out."""
+        for turn_id in lost:
+            if (run := self._running.get(turn_id)) is not None:
+                run.log.fence()
+                self._bus.cancellations.cancel(attempt_scope(turn_id, run.turn.attempt), SUPERSEDED)
+        doubted = not self._tenure.certain
+        self._tenure.confirm(asked_at)
+        if doubted and self._tenure.certain:
+            await self._republish()
 
     async def _republish(self) -> None:
         await asyncio.gather(*(run.log.republish() for run in self._running.values()))
@@ -199,7 +315,7 @@ class Turns:
                 break
             chosen.append(event)
         more = bool(chosen) and chosen[-1].seq < last_seq
-        return LogReply(events=chosen, last_seq=last_seq, more=more, ended=turn.status != "running")
+        return LogReply(events=chosen, attempt=turn.attempt, last_seq=last_seq, more=more, ended=turn.status != "running")
 
     async def events(self, turn: Turn) -> list[LoggedEvent]:
         """The events so far: of a turn that has ended from the database, of ours from memory, of another agent's from the stream."""
@@ -232,20 +348,27 @@ class Turns:
         await self._bus.client.cancel(str(turn.id), "requested")
 
 
-async def stored_events(nats: Nats, turn_id: UUID) -> list[LoggedEvent]:
-    """The log as the stream has it: in order, each number once, the later attempt's where two wrote one, up to the first gap."""
-    best: dict[int, tuple[int, Stored]] = {}
+async def stored_events(nats: Nats, turn_id: UUID, known: Sequence[LoggedEvent] = ()) -> list[LoggedEvent]:
+    """The log as the stream has it, in order, each number once, up to the first gap. `known` are its first events, known otherwise.
+
+    Where an attempt began, what earlier ones wrote from there on is void.
+    """
+    attempts: dict[int, dict[int, Stored]] = {}
     for stored in await read_subject(nats, STREAM, EVENTS.subject(turn_id)):
-        seq, attempt = int(stored.headers[names.EVENT_SEQ]), int(stored.headers[names.ATTEMPT])
-        if seq not in best or attempt > best[seq][0]:
-            best[seq] = (attempt, stored)
-    events = []
-    for seq in range(1, len(best) + 1):
-        if seq not in best:
-            break
-        stored = best[seq][1]
-        events.append(LoggedEvent(seq=seq, type=stored.headers[names.EVENT_TYPE], payload=stored.data.decode()))
+        attempts.setdefault(int(stored.headers[names.ATTEMPT]), {})[int(stored.headers[names.EVENT_SEQ])] = stored
+    valid: dict[int, Stored] = {}
+    for _, written in sorted(attempts.items()):
+        valid = {seq: stored for seq, stored in valid.items() if seq < min(written)} | written
+    events = list(known)
+    while len(events) + 1 in valid:
+        stored = valid[len(events) + 1]
+        events.append(LoggedEvent(seq=len(events) + 1, type=stored.headers[names.EVENT_TYPE], payload=stored.data.decode()))
     return events
+
+
+def attempt_scope(turn_id: UUID, attempt: int) -> str:
+    """The scope that an attempt runs under, below the turn's: whoever cancels the turn reaches it, whoever supersedes it only it."""
+    return f"{turn_id}.attempt-{attempt}"
 
 
 def require_account(scope: Scope) -> Account:

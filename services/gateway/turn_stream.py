@@ -72,6 +72,7 @@ class TurnStream:
         while True:
             scope = Scope.root(ASK_SECONDS, account=self._account)
             log = await self._bus.client.ask(chat.TURN_LOG, LogRequest(turn=self._turn_id, after=self._last), scope)
+            self._attempt = max(self._attempt, log.attempt)
             for event in log.events:
                 self._take(event.seq, event.type, event.payload.encode())
             if not log.more:

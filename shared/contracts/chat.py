@@ -2,7 +2,8 @@
 
 A turn is a log of events with one writer, the agent that holds it: `chat.events.<turn_id>`, kept in the stream CHAT. The payload
 is the event as clients get it, one JSON object; the headers `Event-Type`, `Event-Seq` and `Attempt` let readers frame, order and fence
-it without looking inside. Within an attempt `seq` rises by one from 1 without gaps; a reader that sees a gap asks `agent.turn.log`.
+it without looking inside. `seq` rises by one from 1 without gaps; a reader that sees a gap asks `agent.turn.log`. An agent that takes a
+turn over writes on in the next attempt, after the last event it found; what an earlier attempt writes beyond that is void.
 After the last event (`Done`, or `Suspended` for the time being) everything is stored.
 
 Every request acts for the account in the message's headers; another account's things are not found.
@@ -32,6 +33,7 @@ class EventType(StrEnum):
     CITATION = "Citation"
     APPROVAL_REQUIRED = "ApprovalRequired"
     NOTICE = "Notice"
+    ROUND_RESTARTED = "RoundRestarted"
     USAGE = "Usage"
     ERROR = "Error"
     SUSPENDED = "Suspended"
@@ -101,9 +103,13 @@ class LoggedEvent(Message):
 
 
 class TurnLog(Message):
-    """Events in order. `more`: ask again after the last. `ended`: no further event will come (for now, where suspended)."""
+    """Events in order. `more`: ask again after the last. `ended`: no further event will come (for now, where suspended).
+
+    `attempt` is the turn's present one: live events of an earlier attempt count for nothing from now on.
+    """
 
     events: list[LoggedEvent]
+    attempt: int = 1
     last_seq: int
     more: bool
     ended: bool
@@ -251,4 +257,6 @@ CONVERSATION_DELETE = Query("agent.conversation.delete", ConversationRef, Empty,
 CONVERSATION_SELECT = Query("agent.conversation.select", SelectVersion, Conversation, owner="agent")
 PROVIDER_LIST = Query("agent.provider.list", Empty, ProviderList, owner="agent")
 
+# Asked by an agent whose beat another misses: whoever listens here is there, though it may be slow. Nobody else listens.
+ALIVE = Event("agent.alive.{agent}", owner="agent", stream=None)
 EVENTS = Event("chat.events.{turn_id}", owner="agent", stream=STREAM)

@@ -38,7 +38,14 @@ class Streamed:
 
     @property
     def text(self) -> str:
-        return "".join(event["text"] for event in self.events if event["type"] == "TextDelta")
+        """The text as a client shows it, what a restarted round had said left out."""
+        text = ""
+        for event in self.events:
+            if event["type"] == "TextDelta":
+                text += event["text"]
+            elif event["type"] == "RoundRestarted":
+                text = text[: event["content_characters"]]
+        return text
 
     def of(self, type_: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["type"] == type_]

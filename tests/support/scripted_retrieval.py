@@ -34,7 +34,7 @@ def hit(block: str, text: str, path: str = "note.md", heading: tuple[str, ...] =
 
 
 class ScriptedRetrieval:
-    """`hits` maps words to what they find; `gate` holds every search; `failing` makes them fail."""
+    """`hits` maps words to what they find; `gate` holds every search, `gates` those for certain words; `failing` makes them fail."""
 
     def __init__(self) -> None:
         self.hits: dict[str, list[Hit]] = {}
@@ -42,15 +42,16 @@ class ScriptedRetrieval:
         self.scopes: list[str] = []
         self.interrupted = 0
         self.gate: Gate | None = None
+        self.gates: dict[str, Gate] = {}
         self.failing = False
         self.hashes: dict[str, str | None] = {}
 
     async def search(self, request: SearchRequest, scope: Scope) -> SearchReply:
         self.asked.append(request)
         self.scopes.append(scope.id)
-        if self.gate is not None:
+        if (gate := self.gates.get(request.query, self.gate)) is not None:
             try:
-                await self.gate.wait()
+                await gate.wait()
             except BaseException:
                 self.interrupted += 1
                 raise
@@ -87,6 +88,6 @@ async def scripted_retrieval(nats_url: str) -> AsyncIterator[ScriptedRetrieval]:
     try:
         yield scripted
     finally:
-        if scripted.gate is not None:
-            scripted.gate.open()
+        for gate in filter(None, (scripted.gate, *scripted.gates.values())):
+            gate.open()
         await bus.stop()
