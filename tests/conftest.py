@@ -1,5 +1,6 @@
 """Fixtures that every test may ask for by name."""
 
+import pytest
 from hypothesis import settings
 
 # No deadline: a loaded machine is no failure. A failing example prints what reproduces it.
@@ -13,3 +14,7 @@ pytest_plugins = [
     "tests.support.scripted_retrieval",
     "tests.support.chat_client",
 ]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", default="10", help="how many times an agent is killed in mid-answer")

@@ -55,6 +55,7 @@ class Exchange:
 
     body: dict[str, Any]
     headers: dict[str, str]
+    client_port: int
     closed_early: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     closed_at: float | None = None
@@ -163,7 +164,8 @@ class ScriptedProvider:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        exchange = Exchange(body, dict(request.headers))
+        assert request.transport is not None
+        exchange = Exchange(body, dict(request.headers), request.transport.get_extra_info("peername")[1])
         self.exchanges.append(exchange)
         try:
             return await self._play(request, self._script(body))
