@@ -62,6 +62,13 @@ class Streamed:
 
     async def read(self, until: str | None = None) -> "Streamed":
         """Read events until the stream ends, or until one of the given type has come."""
+        while await self.read_one():
+            if until is not None and self.events[-1]["type"] == until:
+                break
+        return self
+
+    async def read_one(self) -> bool:
+        """Read one event; False where the stream has ended."""
         event: dict[str, str] = {}
         async for line in self.lines:
             if line.startswith(":"):
@@ -71,12 +78,10 @@ class Streamed:
                 event[name] = value
             elif "data" in event:
                 self._take(event)
-                event = {}
-                if until is not None and self.events[-1]["type"] == until:
-                    break
+                return True
             else:
                 event = {}
-        return self
+        return False
 
     def _take(self, event: dict[str, str]) -> None:
         data = json.loads(event["data"])
