@@ -67,6 +67,8 @@ class Assignment:
     retrieval: str
     notices: list[tuple[str, str]] = field(default_factory=list)
     injected: list[dict[str, Any]] = field(default_factory=list)
+    instructions: str | None = None
+    sampling: dict[str, Any] = field(default_factory=dict)
 
 
 class UsageSum:
@@ -152,7 +154,10 @@ class TurnRun:
     async def _rounds_to_the_end(self) -> TurnStatus:
         await self._started()
         messages = prompt.branch(
-            self._assignment.past, self._assignment.provider.reasoning_replay, searching=self._assignment.searches is not None
+            self._assignment.past,
+            self._assignment.provider.reasoning_replay,
+            searching=self._assignment.searches is not None,
+            instructions=self._assignment.instructions,
         )
         round_number = 0
         while True:
@@ -196,7 +201,7 @@ class TurnRun:
         round_ = Round()
         self._rounds.append(round_)
         deliver = Delivery(self.log, completion, round_number)
-        request = CompletionRequest(self._assignment.model, messages, [prompt.SEARCH_TOOL] if offering else [])
+        request = CompletionRequest(self._assignment.model, messages, [prompt.SEARCH_TOOL] if offering else [], self._assignment.sampling)
         try:
             await self._model.complete(self._assignment.provider, request, completion, deliver, self._retrying)
         finally:

@@ -11,12 +11,14 @@ from nats.aio.client import Client as Nats
 from services.agent.chat_model import ChatModel
 from services.agent.conversations import Conversations
 from services.agent.fold import Fold
+from services.agent.history import user_texts
 from services.agent.providers import Provider, Providers
 from services.agent.rag_search import Searches
 from services.agent.turn import TURN_SECONDS_MAX, Assignment, TurnRun
 from services.agent.turn_log import TurnLog, unpack
 from services.agent.turn_store import Begun, Turn, TurnStore
-from shared.contracts import contexts, notes
+from services.agent.workspace_access import require_readable
+from shared.contracts import contexts
 from shared.contracts.chat import (
     EVENTS,
     STREAM,
@@ -30,7 +32,6 @@ from shared.contracts.chat import (
 )
 from shared.contracts.chat import TurnLog as LogReply
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.subject import Empty
 from shared.messaging import headers as names
 from shared.messaging.bus import Bus
 from shared.messaging.cancellation import Cancelled
@@ -75,7 +76,7 @@ class Turns:
         provider, model = self._providers.choose(start.provider, start.model)
         if len(self._running) >= TURNS_MAX:
             raise ServiceError(ErrorCode.UNAVAILABLE, "Too many turns are running; try again shortly.", retry_after=2)
-        await self._require_workspaces(start, scope)
+        await require_readable(self._bus.client, [start.workspace, *(start.retrieval.filters.workspaces or [])], scope)
         injected, notices = await self._injected(start, scope)
         begun = await self._store.begin(start, account.id, injected)
         if not begun.replayed:
@@ -83,23 +84,14 @@ class Turns:
         turn = begun.turn
         return TurnAccepted(turn_id=turn.id, conversation_id=turn.conversation_id, response_id=turn.response_id)
 
-    async def _require_workspaces(self, start: StartTurn, scope: Scope) -> None:
-        """The workspaces that the request names must be the account's to read."""
-        named = {start.workspace, *(start.retrieval.filters.workspaces or [])} - {None}
-        if not named:
-            return
-        readable = {workspace.id for workspace in (await self._bus.client.ask(notes.WORKSPACE_LIST, Empty(), scope)).items}
-        if not named <= readable:
-            raise ServiceError(ErrorCode.WORKSPACE_NOT_FOUND, "There is no such workspace.")
-
     async def _injected(self, start: StartTurn, scope: Scope) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
         """The notes that the message mentions, by its links (MN-6); without a link nobody is asked."""
-        if start.message is None or "](" not in start.message:
+        if "](" not in (text := user_texts(start)):
             return [], []
         workspace = start.workspace
         if workspace is None and start.conversation_id is not None:
             workspace = await self._store.workspace_of(start.conversation_id, require_account(scope).id)
-        request = contexts.InjectRequest(text=start.message, workspace=workspace)
+        request = contexts.InjectRequest(text=text, workspace=workspace)
         try:
             reply = await self._bus.client.ask(contexts.INJECT, request, scope)
         except ServiceError as error:
@@ -130,7 +122,9 @@ class Turns:
                 filters = filters.model_copy(update={"workspaces": [workspace]})
             searches = Searches(self._bus.client, filters)
         scope = Scope.root(TURN_SECONDS_MAX, account=account, scope_id=str(begun.turn.id))
-        return Assignment(begun.turn, begun.past, provider, model, scope, searches, retrieval, notices, injected)
+        return Assignment(
+            begun.turn, begun.past, provider, model, scope, searches, retrieval, notices, injected, start.instructions, start.sampling
+        )
 
     def _launch(self, assignment: Assignment) -> None:
         turn = assignment.turn
