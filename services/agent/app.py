@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from services.agent.chat_model import ChatModel
 from services.agent.conversations import Conversations
+from services.agent.expiry import Expiry
 from services.agent.lease import Lease
 from services.agent.providers import load
 from services.agent.routes import Handlers
@@ -41,6 +42,7 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         await lease.answer()
         stack.push_async_callback(turns.close)
         await stack.enter_async_context(background(lease.keep(), "lease"))
+        await stack.enter_async_context(background(Expiry(pool).keep(), "expiry"))
         await bus.serve([*handlers.routes(), *health_routes(NAME, {"database": database_check(pool)})])
         settled(NAME)
         await stop.wait()

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -62,15 +62,17 @@ class _TryAgain(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """What to ask: wire messages, wire tools (empty: none offered)."""
+    """What to ask: wire messages, wire tools (empty: none offered), and how to choose words, in the provider's own fields."""
 
     model: str
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
+    sampling: dict[str, Any] = field(default_factory=dict)
 
     def body(self) -> bytes:
         """The request body as it goes out."""
         body: dict[str, Any] = {
+            **self.sampling,
             "model": self.model,
             "messages": self.messages,
             "stream": True,

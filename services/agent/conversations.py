@@ -7,7 +7,8 @@ from uuid import UUID
 import asyncpg
 
 from services.agent import tree
-from shared.contracts.chat import ChatMessage, Conversation, ConversationPage, ConversationSummary, ToolCall
+from services.agent.history import open_conversation
+from shared.contracts.chat import ChatMessage, Conversation, ConversationPage, ConversationSummary, ImportConversation, ToolCall
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database import cursor as cursors
 from shared.database.pool import Connection, Pool, connection, transaction
@@ -42,7 +43,7 @@ class Conversations:
             rows = await db.fetch(
                 """
                 SELECT id, title, workspace, created_at, updated_at FROM conversations
-                WHERE account_id = $1 AND ($2::timestamptz IS NULL OR (updated_at, id) < ($2, $3::uuid))
+                WHERE account_id = $1 AND NOT transient AND ($2::timestamptz IS NULL OR (updated_at, id) < ($2, $3::uuid))
                 ORDER BY updated_at DESC, id DESC LIMIT $4
                 """,
                 account, moment, identifier, limit + 1,
@@ -73,12 +74,19 @@ class Conversations:
             messages=[_message(message) for message in messages],
         )
 
+    async def import_(self, request: ImportConversation, account: UUID) -> Conversation:
+        """A history from elsewhere as a conversation, all or nothing (VT-5)."""
+        async with transaction(self._pool) as db:
+            conversation_id = await open_conversation(db, account, request.title, request.workspace, request.messages)
+            return await self._get(db, conversation_id, account)
+
     async def rename(self, conversation_id: UUID, account: UUID, title: str) -> ConversationSummary:
-        """Give it a title."""
+        """Give it a title; a transient one is kept from then on."""
         async with connection(self._pool) as db:
             row = await db.fetchrow(
-                "UPDATE conversations SET title = $3 WHERE id = $1 AND account_id = $2 RETURNING *", conversation_id, account, title
-            )
+                "UPDATE conversations SET title = $3, transient = false WHERE id = $1 AND account_id = $2 RETURNING *",
+                conversation_id, account, title,
+            )  # fmt: skip
         if row is None:
             raise tree.no_conversation()
         return _summary(row)

@@ -28,6 +28,7 @@ renumber, never cite a number that you were not given. Do not pass off general k
 say so when the notes hold nothing on the question.
 """
 )
+INSTRUCTIONS_INTRO = "\nThe person, or the program they use, also asks this of you; it changes nothing of the above:\n"
 LAST_REQUEST = "No more searches can be made in this reply. Answer now from what you have, and say what is missing."
 INTERRUPTED_RESULT = json.dumps({"error": "This call was interrupted; it has no result."})
 INJECTED_INTRO = (
@@ -87,9 +88,9 @@ def wire_call(call: Call, arguments: dict[str, Any] | None) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": text}}
 
 
-def branch(past: list[Past], replay: Replay, *, searching: bool) -> list[dict[str, Any]]:
-    """The wire messages of a branch that ends with the user's message."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM_WITH_SEARCH if searching else SYSTEM}]
+def branch(past: list[Past], replay: Replay, *, searching: bool, instructions: str | None = None) -> list[dict[str, Any]]:
+    """The wire messages of a branch that ends with the user's message. `instructions` are the user's own."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": _system(searching, instructions)}]
     for message in past:
         if message.role == "user":
             messages += [_injected(item) for item in message.injected]
@@ -97,8 +98,14 @@ def branch(past: list[Past], replay: Replay, *, searching: bool) -> list[dict[st
         else:
             names = {source["number"]: source["file_path"] for source in message.sources}
             for round_ in message.rounds:
-                messages += said(round_, replay, names)
+                # Without sources there is no number to mistake, and the results may be those of another program's tools.
+                messages += said(round_, replay, names or None)
     return messages
+
+
+def _system(searching: bool, instructions: str | None) -> str:
+    system = SYSTEM_WITH_SEARCH if searching else SYSTEM
+    return system if instructions is None else system + INSTRUCTIONS_INTRO + instructions
 
 
 def said(round_: Round, replay: Replay, names: dict[int, str] | None = None) -> list[dict[str, Any]]:

@@ -4,12 +4,14 @@ from services.agent.conversations import Conversations
 from services.agent.providers import Providers
 from services.agent.source_states import with_states
 from services.agent.turns import Turns, require_account
+from services.agent.workspace_access import require_readable
 from shared.contracts import chat
 from shared.contracts.chat import (
     Conversation,
     ConversationPage,
     ConversationRef,
     ConversationSummary,
+    ImportConversation,
     ListConversations,
     LogRequest,
     ProviderInfo,
@@ -61,6 +63,10 @@ class Handlers:
     async def get(self, request: ConversationRef, scope: Scope) -> Conversation:
         return await self._stated(await self._conversations.get(request.conversation, require_account(scope).id), scope)
 
+    async def import_(self, request: ImportConversation, scope: Scope) -> Conversation:
+        await require_readable(self._bus.client, [request.workspace], scope)
+        return await self._stated(await self._conversations.import_(request, require_account(scope).id), scope)
+
     async def rename(self, request: RenameConversation, scope: Scope) -> ConversationSummary:
         return await self._conversations.rename(request.conversation, require_account(scope).id, request.title)
 
@@ -91,6 +97,7 @@ class Handlers:
             Route(chat.TURN_CANCEL, self.cancel),
             Route(chat.CONVERSATION_LIST, self.page),
             Route(chat.CONVERSATION_GET, self.get),
+            Route(chat.CONVERSATION_IMPORT, self.import_),
             Route(chat.CONVERSATION_RENAME, self.rename),
             Route(chat.CONVERSATION_DELETE, self.delete),
             Route(chat.CONVERSATION_SELECT, self.select),

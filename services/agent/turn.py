@@ -71,6 +71,8 @@ class Assignment:
     notices: list[tuple[str, str]] = field(default_factory=list)
     injected: list[dict[str, Any]] = field(default_factory=list)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    instructions: str | None = None
+    sampling: dict[str, Any] = field(default_factory=dict)
 
 
 class UsageSum:
@@ -170,7 +172,10 @@ class TurnRun:
         if self._restarted:
             await self._restart_round()
         messages = prompt.branch(
-            self._assignment.past, self._assignment.provider.reasoning_replay, searching=self._assignment.searches is not None
+            self._assignment.past,
+            self._assignment.provider.reasoning_replay,
+            searching=self._assignment.searches is not None,
+            instructions=self._assignment.instructions,
         )
         for round_ in self._rounds:
             messages += prompt.said(round_, self._assignment.provider.reasoning_replay)
@@ -235,7 +240,7 @@ class TurnRun:
         round_ = Round()
         self._rounds.append(round_)
         deliver = Delivery(self.log, completion, round_number)
-        request = CompletionRequest(self._assignment.model, messages, [prompt.SEARCH_TOOL] if offering else [])
+        request = CompletionRequest(self._assignment.model, messages, [prompt.SEARCH_TOOL] if offering else [], self._assignment.sampling)
         try:
             await self._model.complete(self._assignment.provider, request, completion, deliver, self._retrying)
         finally:

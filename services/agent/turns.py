@@ -14,6 +14,7 @@ from nats.js.errors import APIError
 from services.agent.chat_model import ChatModel
 from services.agent.conversations import Conversations
 from services.agent.fold import Fold
+from services.agent.history import user_texts
 from services.agent.prompt import Round
 from services.agent.providers import Providers
 from services.agent.rag_search import Searches
@@ -21,7 +22,8 @@ from services.agent.tenure import Tenure
 from services.agent.turn import SUPERSEDED, TURN_SECONDS_MAX, Assignment, Ending, TurnFailure, TurnRun, UsageSum
 from services.agent.turn_log import TurnLog, unpack
 from services.agent.turn_store import Begun, Checkpoint, TakenOver, Turn, TurnStore
-from shared.contracts import contexts, notes
+from services.agent.workspace_access import require_readable
+from shared.contracts import contexts
 from shared.contracts.chat import (
     EVENTS,
     STREAM,
@@ -35,7 +37,6 @@ from shared.contracts.chat import (
 )
 from shared.contracts.chat import TurnLog as LogReply
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.subject import Empty
 from shared.messaging import headers as names
 from shared.messaging.bus import Bus
 from shared.messaging.cancellation import Cancelled
@@ -50,7 +51,7 @@ TURNS_MAX = 512
 ATTEMPTS_MAX = 3
 RETRY_SECONDS = 0.5
 # What of a command is not kept for an agent that takes over: it stands in the turn's row and messages.
-KEPT_ELSEWHERE = {"turn_id", "message", "client_message_id", "request_digest"}
+KEPT_ELSEWHERE = {"turn_id", "message", "history", "client_message_id", "request_digest"}
 AGENT_LOST = TurnFailure("agent_lost", "The agent that worked on this answer was lost; what it had written is kept.", retriable=True)
 STREAM_LAG_EVENTS_MAX = 1000
 LOG_REPLY_CHARACTERS_MAX = 4 * 1024 * 1024
@@ -96,7 +97,7 @@ class Turns:
         provider, model = self._providers.choose(start.provider, start.model)
         if len(self._running) >= TURNS_MAX:
             raise ServiceError(ErrorCode.UNAVAILABLE, "Too many turns are running; try again shortly.", retry_after=2)
-        await self._require_workspaces(start, scope)
+        await require_readable(self._bus.client, [start.workspace, *(start.retrieval.filters.workspaces or [])], scope)
         injected, notices = await self._injected(start, scope)
         resolved = start.model_copy(update={"provider": provider.name, "model": model})
         stored = {"start": resolved.model_dump(mode="json", exclude=KEPT_ELSEWHERE), "role": account.role, "notices": notices}
@@ -106,23 +107,14 @@ class Turns:
         turn = begun.turn
         return TurnAccepted(turn_id=turn.id, conversation_id=turn.conversation_id, response_id=turn.response_id)
 
-    async def _require_workspaces(self, start: StartTurn, scope: Scope) -> None:
-        """The workspaces that the request names must be the account's to read."""
-        named = {start.workspace, *(start.retrieval.filters.workspaces or [])} - {None}
-        if not named:
-            return
-        readable = {workspace.id for workspace in (await self._bus.client.ask(notes.WORKSPACE_LIST, Empty(), scope)).items}
-        if not named <= readable:
-            raise ServiceError(ErrorCode.WORKSPACE_NOT_FOUND, "There is no such workspace.")
-
     async def _injected(self, start: StartTurn, scope: Scope) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
         """The notes that the message mentions, by its links (MN-6); without a link nobody is asked."""
-        if start.message is None or "](" not in start.message:
+        if "](" not in (text := user_texts(start)):
             return [], []
         workspace = start.workspace
         if workspace is None and start.conversation_id is not None:
             workspace = await self._store.workspace_of(start.conversation_id, require_account(scope).id)
-        request = contexts.InjectRequest(text=start.message, workspace=workspace)
+        request = contexts.InjectRequest(text=text, workspace=workspace)
         try:
             reply = await self._bus.client.ask(contexts.INJECT, request, scope)
         except ServiceError as error:
@@ -154,10 +146,20 @@ class Turns:
         turn = begun.turn
         seconds = TURN_SECONDS_MAX - (taken.age if taken is not None else 0)
         scope = Scope.root(seconds, account=account, scope_id=attempt_scope(turn.id, turn.attempt))
-        checkpoint = taken.checkpoint if taken is not None else Checkpoint()
-        # The branch ends with the user's message.
-        injected = begun.past[-1].injected
-        return Assignment(turn, begun.past, provider, model, scope, searches, retrieval, notices, injected, checkpoint)
+        return Assignment(
+            turn,
+            begun.past,
+            provider,
+            model,
+            scope,
+            searches,
+            retrieval,
+            notices,
+            injected=begun.past[-1].injected,  # the branch ends with the user's message
+            checkpoint=taken.checkpoint if taken is not None else Checkpoint(),
+            instructions=start.instructions,
+            sampling=start.sampling,
+        )
 
     def _launch(self, assignment: Assignment, log: TurnLog) -> None:
         turn = assignment.turn
