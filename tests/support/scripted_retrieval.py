@@ -34,7 +34,9 @@ def hit(block: str, text: str, path: str = "note.md", heading: tuple[str, ...] =
 
 
 class ScriptedRetrieval:
-    """`hits` maps words to what they find; `gate` holds every search; `failing` makes them fail."""
+    """`hits` maps words to what they find; `gate` holds every search, `gates` those whose words begin with theirs; `failing` makes them
+    fail.
+    """
 
     def __init__(self) -> None:
         self.hits: dict[str, list[Hit]] = {}
@@ -42,15 +44,17 @@ class ScriptedRetrieval:
         self.scopes: list[str] = []
         self.interrupted = 0
         self.gate: Gate | None = None
+        self.gates: dict[str, Gate] = {}
         self.failing = False
         self.hashes: dict[str, str | None] = {}
 
     async def search(self, request: SearchRequest, scope: Scope) -> SearchReply:
         self.asked.append(request)
         self.scopes.append(scope.id)
-        if self.gate is not None:
+        gate = self.gate or next((gate for words, gate in self.gates.items() if request.query.startswith(f"{words} ")), None)
+        if gate is not None:
             try:
-                await self.gate.wait()
+                await gate.wait()
             except BaseException:
                 self.interrupted += 1
                 raise
