@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import httpx
 import orjson
 from httpx_aiohttp import AiohttpTransport
@@ -43,6 +44,10 @@ ERROR_BODY_BYTES_MAX = 64 * 1024
 STREAM_BYTES_MAX = 512 * 1024 * 1024
 # OpenAI refuses these beside a request without tools.
 FIELDS_WITH_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
+
+
+# The transport lets some of aiohttp's through as they are: an answer that is no HTTP, headers too large.
+TRANSPORT_ERRORS = (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError)
 
 
 class _TryAgain(Exception):
@@ -182,13 +187,13 @@ class ChatModel:
                 extensions={"timeout": {"connect": provider.timeouts.connect}},
             )
             response = await self._transport.handle_async_request(request)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except TRANSPORT_ERRORS as error:
             raise _TryAgain(_unreachable(provider, error)) from error
         try:
             if response.status_code != 200:
                 raise await _refused(response)
             yield response
-        except (httpx.HTTPError, OSError) as error:
+        except TRANSPORT_ERRORS as error:
             raise broken_off() from error
         finally:
             await response.aclose()
@@ -213,7 +218,8 @@ async def _payloads(response: httpx.Response) -> AsyncIterator[list[str]]:
                 raise MalformedStream("the answer is too large")
             if payloads := reader.feed(data):
                 yield payloads
-        if payloads := reader.close():
+        # A last line without an end may be one that broke off.
+        if payloads := [rest for rest in reader.close() if rest.startswith("[DONE]") or _json(rest.encode()) is not None]:
             yield payloads
     except MalformedStream as error:
         raise _malformed(error) from None
