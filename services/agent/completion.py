@@ -98,7 +98,7 @@ class Completion:
             raise MalformedStream("a chunk is not an object")
         choices = chunk.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-        if (said := said_error({"error": choice.get("error")})) is not None:
+        if "error" in choice and (said := said_error({"error": choice["error"]})) is not None:
             raise ProviderSaidError(said)
         self._take_usage(chunk, choice)
         deltas = list(self._read_choice(choice))
@@ -143,8 +143,8 @@ class Completion:
 
     def _take_usage(self, chunk: dict[str, Any], choice: dict[str, Any]) -> None:
         x_groq = chunk.get("x_groq")
-        for holder in (chunk, choice, x_groq if isinstance(x_groq, dict) else {}):
-            if isinstance(usage := holder.get("usage"), dict) and (counts := _counts(usage)):
+        for holder in (chunk, choice, x_groq):
+            if isinstance(holder, dict) and isinstance(usage := holder.get("usage"), dict) and (counts := _counts(usage)):
                 self.usage = counts
 
     def _read_choice(self, choice: dict[str, Any]) -> Iterator[Delta]:
@@ -166,7 +166,8 @@ class Completion:
         for piece in _pieces(text):
             self._text.append(piece)
             yield Text(piece)
-        yield from self._calls.read(self._call_entries(delta), whole=whole)
+        if "tool_calls" in delta or "function_call" in delta:
+            yield from self._calls.read(self._call_entries(delta), whole=whole)
 
     def _call_entries(self, delta: dict[str, Any]) -> list[Any]:
         entries = delta.get("tool_calls")
@@ -185,16 +186,17 @@ class Completion:
             if isinstance(value := delta.get(name), str) and value:
                 thinking, self.thinking_field = value, name
                 break
-        content = delta.get("content")
-        text = content if isinstance(content, str) else ""
+        content, refusal = delta.get("content"), _string(delta.get("refusal"))
+        if content is None or isinstance(content, str):
+            return thinking, (content or "") + refusal
+        text = ""
         for part in content if isinstance(content, list) else [content]:
             if isinstance(part, dict):
                 thought = _thought(part)
                 self.thinking_field = THINKING_IN_CONTENT if thought else self.thinking_field
                 thinking += thought
-                text += _string(part.get("text")) if not thought else ""
-                text += _string(part.get("refusal"))
-        return thinking, text + _string(delta.get("refusal"))
+                text += _string(part.get("refusal")) + (_string(part.get("text")) if not thought else "")
+        return thinking, text + refusal
 
 
 def _thought(part: dict[str, Any]) -> str:
@@ -212,6 +214,8 @@ def _string(value: Any) -> str:
 
 
 def _pieces(text: str) -> list[str]:
+    if len(text) <= PIECE_CHARACTERS_MAX:
+        return [text] if text else []
     return [text[start : start + PIECE_CHARACTERS_MAX] for start in range(0, len(text), PIECE_CHARACTERS_MAX)]
 
 

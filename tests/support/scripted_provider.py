@@ -41,7 +41,15 @@ class Break:
     """Cut the connection without an end."""
 
 
-type Step = bytes | Gate | Break
+@dataclass(frozen=True)
+class Drip:
+    """These bytes again and again, as a provider that keeps its connection alive sends them."""
+
+    data: bytes
+    every: float = 0.1
+
+
+type Step = bytes | Gate | Break | Drip
 
 
 @dataclass
@@ -203,6 +211,10 @@ class ScriptedProvider:
                 assert request.transport is not None
                 request.transport.abort()
                 return response
+            elif isinstance(step, Drip):
+                while True:
+                    await response.write(step.data)
+                    await asyncio.sleep(step.every)
             else:
                 await response.write(step)
         await response.write_eof()

@@ -31,6 +31,7 @@ from tests.support.scripted_provider import (
     DONE,
     KEY,
     Break,
+    Drip,
     Gate,
     Script,
     ScriptedProvider,
@@ -234,6 +235,9 @@ total = 2.5
         Script([Gate()]),
         Script([COMMENT, Gate()]),
         Script([chunk(content="Half"), Gate()]),
+        Script([Drip(COMMENT)]),
+        Script([chunk(content="Half"), Drip(b"\n\ndata:\n\n")]),
+        Script([Drip(b"\n")], content_type="application/json"),
     ],
 )
 async def test_time_without_payload_ends_the_turn_and_comments_feed_no_timer(

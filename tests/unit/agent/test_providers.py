@@ -1,6 +1,7 @@
 """Providers as data."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,18 @@ def test_a_file_that_cannot_be_used_says_why_in_one_line(tmp_path: Path, text: s
     assert "\n" not in str(refused.value)
     assert "secret" not in str(refused.value)
     assert "validation error" not in str(refused.value)
+
+
+DOCUMENTED = Path(__file__).parents[3] / "docs" / "providers.md"
+
+
+def test_every_documented_example_can_be_used(tmp_path: Path) -> None:
+    examples = re.findall(r"^```toml\n(.*?)^```", DOCUMENTED.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    path = tmp_path / "providers.toml"
+    path.write_text("".join(examples))
+    providers = load(settings(path), {})
+    assert [one.name for one in providers.all] == ["default", "deepseek", "openai", "qwen", "vllm", "ollama", "mistral", "gemini"]
+    assert providers.choose("deepseek", None)[0].model("deepseek-v4-pro").reasoning_replay is Replay.REQUIRED
 
 
 def test_an_address_of_a_model_that_is_none_is_said_in_one_line() -> None:
