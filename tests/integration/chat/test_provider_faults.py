@@ -392,7 +392,9 @@ async def test_no_proxy_of_the_environment_and_no_redirect_is_followed(chat_stac
             monkeypatch.setenv(name, address)
         for name in ("NO_PROXY", "no_proxy"):
             monkeypatch.delenv(name, raising=False)
-        assert (await chat_stack.client.ask("Hi")).text == "Hello."
+        # The environment is read when a client is made.
+        asked = Provider(name="direct", base_url=chat_stack.provider.base_url, models=["m"])
+        assert (await completed(asked)).text == "Hello."
         for status in (301, 302, 303, 307, 308):
             chat_stack.provider.next(Script(status=status, body={}, headers={"location": f"{address}/v1/chat/completions"}))
             turn = await chat_stack.client.ask("Hi")
