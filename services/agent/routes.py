@@ -84,7 +84,7 @@ class Handlers:
 
     async def providers(self, _: Empty, __: Scope) -> ProviderList:
         return ProviderList(
-            items=[ProviderInfo(name=one.name, models=one.models, tool_calling=one.tool_calling) for one in self._providers.all]
+            items=[ProviderInfo(name=one.name, models=one.model_names, tool_calling=one.tool_calling) for one in self._providers.all]
         )
 
     def routes(self) -> list[Route]:  # type: ignore[type-arg]  # each line is typed by its query

@@ -13,13 +13,15 @@ from typing import Any
 import orjson
 
 from services.agent import prompt
-from services.agent.chat_model import ChatModel, CompletionRequest, ProviderFailure
+from services.agent.chat_model import ChatModel, CompletionRequest
 from services.agent.citations import cited_numbers
-from services.agent.completion import Call, CallArguments, CallStarted, Completion, Delta, Text, Thinking
+from services.agent.completion import PIECE_CHARACTERS_MAX, Completion, Delta, Text, Thinking
 from services.agent.conversations import shown
 from services.agent.prompt import Past, Round
+from services.agent.provider_failure import ProviderFailure
 from services.agent.providers import Provider
 from services.agent.rag_search import Searches, SourceBook
+from services.agent.tool_calls import Call, CallArguments, CallStarted
 from services.agent.turn_log import TurnLog
 from services.agent.turn_store import Checkpoint, Ended, Turn, TurnStore
 from shared.contracts import retrieval
@@ -130,6 +132,8 @@ class TurnRun:
         self._restarted = log.attempt > 1
         self._book = SourceBook(log.fold.numbers, (result for round_ in self._rounds for result in round_.results.values()))
         self._storing: asyncio.Task[None] | None = None
+        self._rule = assignment.provider.model(assignment.model)
+        self._past_call_ids = prompt.call_ids(assignment.past)
         self.begun = False
 
     async def conduct(self) -> None:
@@ -171,23 +175,18 @@ class TurnRun:
         await self._started()
         if self._restarted:
             await self._restart_round()
-        messages = prompt.branch(
-            self._assignment.past,
-            self._assignment.provider.reasoning_replay,
-            searching=self._assignment.searches is not None,
-            instructions=self._assignment.instructions,
-        )
+        searching, replay = self._assignment.searches is not None, self._rule.reasoning_replay
+        messages = prompt.branch(self._assignment.past, replay, searching=searching, instructions=self._assignment.instructions)
         for round_ in self._rounds:
-            messages += prompt.said(round_, self._assignment.provider.reasoning_replay)
+            messages += prompt.said(round_, replay)
         round_number = len(self._rounds)
         while True:
             round_number += 1
-            offering = self._assignment.searches is not None and round_number <= RETRIEVAL_ROUNDS_MAX
-            if self._assignment.searches is not None and not offering:
-                messages.append({"role": "system", "content": prompt.LAST_REQUEST})
-            completion = await self._ask(messages, round_number, offering=offering)
+            offering = searching and round_number <= RETRIEVAL_ROUNDS_MAX
+            last = searching and not offering
+            completion = await self._ask(prompt.without_more_searches(messages) if last else messages, round_number, offering=offering)
             if not completion.calls:
-                return self._answered(completion)
+                return await self._answered(completion)
             if not offering:
                 await self._refuse(completion.calls, round_number, "No more calls can be made in this reply.")
                 await self.log.emit(
@@ -196,7 +195,7 @@ class TurnRun:
                 return "limit_reached"
             await self._search(completion, round_number)
             self._store_checkpoint()
-            messages += prompt.said(self._rounds[-1], self._assignment.provider.reasoning_replay)
+            messages += prompt.said(self._rounds[-1], replay)
 
     async def _started(self) -> None:
         """The events that a turn begins with; of a turn that was taken over, those that are missing."""
@@ -236,15 +235,15 @@ class TurnRun:
 
     async def _ask(self, messages: list[dict[str, Any]], round_number: int, *, offering: bool) -> Completion:
         """One request to the model, streamed into the log. What it produced is kept as a round even when it is interrupted."""
-        completion = Completion(taken=frozenset(self.log.fold.call_ids))
+        completion = Completion(taken=self._past_call_ids | self.log.fold.call_ids)
         round_ = Round()
         self._rounds.append(round_)
         deliver = Delivery(self.log, completion, round_number)
-        request = CompletionRequest(self._assignment.model, messages, [prompt.SEARCH_TOOL] if offering else [], self._assignment.sampling)
+        request = CompletionRequest(self._rule, messages, [prompt.SEARCH_TOOL] if offering else [], self._assignment.sampling)
         try:
             await self._model.complete(self._assignment.provider, request, completion, deliver, self._retrying)
         finally:
-            round_.content, round_.thinking = completion.text, completion.thinking
+            round_.content, round_.thinking, round_.thinking_field = completion.text, completion.thinking, completion.thinking_field
             round_.calls = [prompt.wire_call(call, _arguments(call)) for call in completion.calls]
             round_.usage = completion.usage
         return completion
@@ -252,18 +251,20 @@ class TurnRun:
     async def _retrying(self, message: str) -> None:
         await self.log.emit(EventType.NOTICE, code="provider_retry", message=message)
 
-    def _answered(self, completion: Completion) -> TurnStatus:
+    async def _answered(self, completion: Completion) -> TurnStatus:
         if not completion.text.strip():
-            raise TurnFailure("empty_answer", "The model ended without an answer.", retriable=True)
-        if completion.finish_reason == "content_filter":
-            raise TurnFailure("provider_refused", "The provider's content filter stopped the answer.", retriable=False)
+            why = "reached its limit of length before it wrote an answer" if completion.cut_off else "ended without an answer"
+            raise TurnFailure("empty_answer", f"The model {why}.", retriable=True)
+        if completion.cut_off:
+            message = "The model reached its limit of length; the answer is not all it wanted to say."
+            await self.log.emit(EventType.NOTICE, code="answer_truncated", message=message)
         return "completed"
 
     # Searching
 
     async def _search(self, completion: Completion, round_number: int) -> None:
         """Run the round's calls at once; number and report them in the order in which the model made them."""
-        whole = completion.finish_reason != "length"
+        whole = not completion.cut_off
         work = [
             asyncio.create_task(self._execute(call, within_limit=position < CALLS_PER_ROUND_MAX, whole=whole))
             for position, call in enumerate(completion.calls)
@@ -366,9 +367,9 @@ def _joined(deltas: list[Delta]) -> list[Delta]:
     joined: list[Delta] = []
     for delta in deltas:
         last = joined[-1] if joined else None
-        if isinstance(delta, Text) and isinstance(last, Text):
+        if isinstance(delta, Text) and isinstance(last, Text) and len(last.text) < PIECE_CHARACTERS_MAX:
             joined[-1] = Text(last.text + delta.text)
-        elif isinstance(delta, Thinking) and isinstance(last, Thinking):
+        elif isinstance(delta, Thinking) and isinstance(last, Thinking) and len(last.text) < PIECE_CHARACTERS_MAX:
             joined[-1] = Thinking(last.text + delta.text)
         else:
             joined.append(delta)
@@ -469,12 +470,13 @@ def _arguments(call: Call) -> dict[str, Any] | None:
 
 
 def parsed(text: str) -> Any:
-    """JSON, or the text itself where it is none, or holds what cannot be stored."""
+    """JSON, or the text itself where it is none, or holds what cannot be stored or sent (NUL, hundreds of levels)."""
     try:
         value = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        # Within events and answers it stands some levels deeper.
+        return text if b"\\u0000" in orjson.dumps([[[[[[[[value]]]]]]]]) else value
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return text
-    return text if b"\\u0000" in orjson.dumps(value) else value
 
 
 async def _ended(tasks: list["asyncio.Task[Any]"]) -> None:

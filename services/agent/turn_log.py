@@ -15,7 +15,7 @@ from nats.aio.client import Client as Nats
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NotFoundError
 
-from services.agent.completion import storable
+from services.agent.characters import storable
 from services.agent.fold import Fold
 from services.agent.tenure import Tenure
 from shared.contracts.chat import EVENTS, LAST_EVENTS, STREAM, EventType, LoggedEvent

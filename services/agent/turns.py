@@ -133,9 +133,9 @@ class Turns:
         """
         provider, model = self._providers.choose(start.provider, start.model)
         searches, retrieval = None, "off"
-        if start.retrieval.enabled and not provider.tool_calling:
+        if start.retrieval.enabled and not provider.model(model).tool_calling:
             retrieval = "unavailable"
-            notices = [*notices, ("retrieval_unavailable", f"{provider.name} cannot call tools, so the notes are not searched.")]
+            notices = [*notices, ("retrieval_unavailable", f"{model} of {provider.name} cannot call tools, so the notes are not searched.")]
         elif start.retrieval.enabled:
             retrieval = "on_demand"
             filters = start.retrieval.filters

@@ -162,7 +162,7 @@ async def test_what_was_written_stays_readable_and_the_call_is_paired(chat_stack
     chat_stack.retrieval.gate = None
     await chat_stack.client.ask("Go on", conversation_id=streamed.started["conversation_id"])
     messages = chat_stack.provider.exchanges[-1].body["messages"]
-    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "user"]
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert messages[3]["tool_call_id"] == messages[2]["tool_calls"][0]["id"]
 
 
