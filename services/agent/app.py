@@ -40,8 +40,10 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         handlers = Handlers(bus, conversations, turns, providers)
         lease = Lease(pool, bus, store, tenure, turns)
         await lease.answer()
-        stack.push_async_callback(turns.close)
+        stack.push_async_callback(lease.leave)
         await stack.enter_async_context(background(lease.keep(), "lease"))
+        stack.push_async_callback(bus.stop)  # until the last turn is over or in other hands the lease is kept
+        stack.push_async_callback(turns.close)
         await stack.enter_async_context(background(Expiry(pool).keep(), "expiry"))
         await bus.serve([*handlers.routes(), *health_routes(NAME, {"database": database_check(pool)})])
         settled(NAME)

@@ -220,3 +220,19 @@ def _can_be_kept(value: dict[str, Any]) -> bool:
         return b"\\u0000" not in orjson.dumps(value)
     except TypeError:
         return False
+
+
+def arguments_of(call: Call) -> dict[str, Any] | None:
+    """A call's arguments as the object they should be; None where they are not whole (ON-4). No arguments at all are an empty object."""
+    value = parsed(call.arguments or "{}")
+    return value if isinstance(value, dict) else None
+
+
+def parsed(text: str) -> Any:
+    """JSON, or the text itself where it is none, or holds what cannot be stored or sent (NUL, hundreds of levels)."""
+    try:
+        value = orjson.loads(text)
+        # Within events and answers it stands some levels deeper.
+        return text if b"\\u0000" in orjson.dumps([[[[[[[[value]]]]]]]]) else value
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return text

@@ -76,6 +76,13 @@ class TurnLog:
         self.events += self._held
         self._held = []
 
+    def withdraw(self) -> None:
+        """The held events are not to be after all; nobody has seen them."""
+        self._held = []
+        self.fold = Fold()
+        for event in self.events:
+            self.fold.apply(orjson.loads(event.payload))
+
     def _made(self, type_: EventType, fields: dict[str, Any]) -> LoggedEvent:
         seq = self.fold.last_seq + 1
         event = {"type": type_.value, "seq": seq, "turn_id": str(self.turn_id), **fields}

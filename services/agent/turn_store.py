@@ -20,6 +20,8 @@ from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database.pool import Connection, Pool, connection, transaction
 
 TITLE_CHARACTERS_MAX = 60
+# Owns the turns that an agent which stops has left to the others.
+NOBODY = UUID(int=0)
 
 
 class Ended(Enum):
@@ -262,6 +264,14 @@ class TurnStore:
                 "UPDATE turns SET checkpoint = $3, last_seq = $4, log = $5 WHERE id = $1 AND attempt = $2 AND status = 'running'",
                 turn.id, turn.attempt, checkpoint.stored(), last_seq, log,
             )  # fmt: skip
+
+    async def release(self, turn_id: UUID, attempt: int) -> bool:
+        """Leave a turn to whichever agent finds it first; False where it is not ours any more."""
+        async with connection(self._pool) as db:
+            released = await db.execute(
+                "UPDATE turns SET owner = $3 WHERE id = $1 AND attempt = $2 AND status = 'running'", turn_id, attempt, NOBODY
+            )
+        return released != "UPDATE 0"
 
     async def take_over(self, turn_id: UUID, former: UUID) -> TakenOver | None:
         """Own a turn from now on; None where another agent was quicker, or it has ended."""

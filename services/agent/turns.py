@@ -13,13 +13,14 @@ from nats.js.errors import APIError
 
 from services.agent.chat_model import ChatModel
 from services.agent.conversations import Conversations
+from services.agent.ending import Ending, TurnFailure
 from services.agent.fold import Fold
 from services.agent.history import user_texts
 from services.agent.prompt import Round
 from services.agent.providers import Providers
 from services.agent.rag_search import Searches
 from services.agent.tenure import Tenure
-from services.agent.turn import SUPERSEDED, TURN_SECONDS_MAX, Assignment, Ending, TurnFailure, TurnRun, UsageSum
+from services.agent.turn import SUPERSEDED, TURN_SECONDS_MAX, Assignment, TurnRun
 from services.agent.turn_log import TurnLog, unpack
 from services.agent.turn_store import Begun, Checkpoint, TakenOver, Turn, TurnStore
 from services.agent.workspace_access import require_readable
@@ -70,6 +71,8 @@ class Turns:
         self._model = model
         self._providers = providers
         self._running: dict[UUID, TurnRun] = {}
+        # Whether there are other agents; see `lease`.
+        self.colleagues = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._taking_over: dict[UUID, asyncio.Task[None]] = {}
         bus.on_lost(tenure.doubt)
@@ -163,7 +166,7 @@ class Turns:
 
     def _launch(self, assignment: Assignment, log: TurnLog) -> None:
         turn = assignment.turn
-        run = TurnRun(assignment, log, self._model, self._store)
+        run = TurnRun(assignment, log, self._model, self._store, self._hand_over)
         self._running[turn.id] = run
         task = asyncio.create_task(self._conduct(run, assignment.scope), name=f"turn {turn.id}")
         self._tasks.add(task)
@@ -181,7 +184,15 @@ class Turns:
             finally:
                 self._running.pop(run.turn.id, None)
 
-    # Taking over
+    # Handing over and taking over
+
+    async def _hand_over(self, log: TurnLog) -> bool:
+        if not self.colleagues:
+            return False
+        # Whoever takes the turn reads its log from the stream: first let the server have all of it.
+        await log.publish()
+        await self._bus.client.hears(self._bus.name)
+        return await self._store.release(log.turn_id, log.attempt)
 
     async def take_over(self, turn_id: UUID, former: UUID) -> None:
         """Own a turn whose agent is gone, and go on with it in a task of its own, unless another agent was quicker.
@@ -251,7 +262,7 @@ class Turns:
         fold, checkpoint = log.fold, taken.checkpoint
         rounds = [*checkpoint.rounds, Round(content=fold.content[checkpoint.content_characters :])]
         numbers = frozenset(source["number"] for source in fold.sources)
-        ending = Ending(taken.begun.turn, log, self._store, rounds, UsageSum(rounds), numbers)
+        ending = Ending(taken.begun.turn, log, self._store, rounds, numbers)
         if taken.cancel_requested:
             await ending.write("cancelled", None)
         elif fold.error is not None:  # the one before had said so already

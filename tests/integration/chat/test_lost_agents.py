@@ -175,3 +175,18 @@ async def test_a_user_may_cancel_a_turn_that_nobody_works_on(chat_stack: ChatSta
     message = await reads_the_same_later(chat_stack, turn_id, streamed.events)
     assert message["status"] == "interrupted"
     assert len(chat_stack.provider.exchanges) == 1
+
+
+async def test_a_reply_that_the_database_refuses_ends_failed_for_every_reader(
+    chat_stack: ChatStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: Any) -> Any:
+        raise asyncpg.DataError("not for this column")
+
+    monkeypatch.setattr(TurnStore, "end", refuse)
+    turn = await chat_stack.client.ask("Hi")
+    assert turn.done["status"] == "failed"
+    assert [error["code"] for error in turn.of("Error")] == ["internal"]
+    assert len(turn.of("Usage")) == 1
+    assert await state_of(chat_stack, turn.started["turn_id"]) == ("failed", 1)
+    assert (await chat_stack.client.events(turn.started["turn_id"])).events == turn.events
