@@ -1,4 +1,4 @@
-"""Turns whose agent is gone: another goes on with them, from the last whole round."""
+"""Turns whose agent is gone: another goes on with them, from the last whole round. And what no agent can store."""
 
 import asyncio
 from typing import Any
@@ -145,6 +145,7 @@ async def test_a_search_that_was_lost_ends_failed_and_its_numbers_mean_what_they
 
 @pytest.mark.parametrize("wish", ["cancel", "provider", "attempts"])
 async def test_a_turn_that_cannot_be_gone_on_with_ends_once_with_what_there_was(chat_stack: ChatStack, wish: str) -> None:
+    # bayesimpact/bayes-platform#673
     chat_stack.provider.next(half())
     async with asyncio.timeout(20), chat_stack.client.chat("Hi") as streamed:
         await streamed.read(until="TextDelta")

@@ -70,6 +70,7 @@ COMMENT = b": keep-alive\n\n"
 async def test_a_failing_provider_ends_the_turn_with_one_typed_error(
     chat_stack: ChatStack, script: Script, code: str, requests: int
 ) -> None:
+    # open-webui/open-webui#29628, TriliumNext/Trilium#11124, openclaw/openclaw#108989
     chat_stack.provider.standing = script
     turn = await chat_stack.client.ask("Hi")
     (error,) = turn.of("Error")
@@ -147,17 +148,6 @@ async def test_an_error_with_half_a_character_is_told_at_once(chat_stack: ChatSt
     chat_stack.provider.next(Script(status=400, body={"error": {"message": "z\0\ud800"}}))
     turn = await chat_stack.client.ask("Hi")
     assert turn.of("Error")[0]["message"] == "z\ufffd\ufffd"
-
-
-async def test_a_reply_that_cannot_be_stored_still_ends(chat_stack: ChatStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(*_: object) -> None:
-        raise ValueError("no column takes this")
-
-    monkeypatch.setattr("services.agent.turn_store.TurnStore._store_end", refuse)
-    turn = await chat_stack.client.ask("Hi")
-    assert turn.done["type"] == "Done"
-    state = (await chat_stack.client.http.get(f"/api/chat/turns/{turn.started['turn_id']}")).json()
-    assert state["status"] == "failed"
 
 
 async def test_characters_whose_halves_come_apart_are_put_together(chat_stack: ChatStack) -> None:
