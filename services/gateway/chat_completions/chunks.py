@@ -12,6 +12,7 @@ import orjson
 
 from services.gateway.chat_completions.outcome import Outcome, completion_id, usage
 from services.gateway.problems import openai_error
+from services.gateway.sse_frame import data_frame
 from shared.contracts.chat import EventType
 from shared.contracts.errors import ErrorCode, ServiceError
 
@@ -20,7 +21,7 @@ END = b"data: [DONE]\n\n"
 
 def frame(value: Mapping[str, Any]) -> bytes:
     """One chunk on the wire."""
-    return b"data: %b\n\n" % orjson.dumps(value)
+    return data_frame(orjson.dumps(value))
 
 
 def error_frame(error: ServiceError) -> bytes:

@@ -16,6 +16,7 @@ from services.gateway.event_stream import EventStream
 from services.gateway.problems import invalid
 from services.gateway.responses import as_json, open_streams
 from services.gateway.routes.chat import EventStreamResponse
+from services.gateway.sse_frame import event_frame
 from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
 from shared.contracts import notes
 from shared.contracts.errors import ErrorCode, ServiceError
@@ -181,7 +182,7 @@ class Changes:
         }
         if change.from_path is not None:
             event["from"] = change.from_path
-        self._ready.append(b"id: %d\nevent: NoteChanged\ndata: %b\n\n" % (change.revision, orjson.dumps(event)))
+        self._ready.append(event_frame(change.revision, "NoteChanged", orjson.dumps(event)))
         self._wake.set()
 
     async def frames(self, seconds: float) -> bytes:
