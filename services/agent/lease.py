@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
+from services.agent.succession import Succession
 from services.agent.tenure import Tenure
 from services.agent.turn_store import NOBODY, TurnStore
 from services.agent.turns import Turns
@@ -44,12 +45,13 @@ class _Observation:
 class Lease:
     """This agent's beat, and its eye on the others."""
 
-    def __init__(self, pool: Pool, bus: Bus, store: TurnStore, tenure: Tenure, turns: Turns) -> None:
+    def __init__(self, pool: Pool, bus: Bus, store: TurnStore, tenure: Tenure, turns: Turns, succession: Succession) -> None:
         self._pool = pool
         self._bus = bus
         self._store = store
         self._tenure = tenure
         self._turns = turns
+        self._succession = succession
         self._seen: dict[UUID, _Observation] = {}
         self._orphans: dict[UUID, float] = {}
 
@@ -79,7 +81,7 @@ class Lease:
         for owner in gone:
             await self._take_over_from(owner)
         for turn_id in await self._own_orphans():
-            await self._turns.take_over(turn_id, self._store.owner)
+            await self._succession.take_over(turn_id, self._store.owner)
 
     async def _beat(self) -> None:
         """Say that we live; learn which of our turns were cancelled or are ours no longer."""
@@ -137,15 +139,16 @@ class Lease:
         async with connection(self._pool) as db:
             rows = await db.fetch("SELECT id FROM turns WHERE owner = $1 AND status = 'running'", self._store.owner)
         now = time.monotonic()
+        busy = self._turns.running.keys() | self._succession.at_work
         # A turn is in the database a moment before it is among the running ones.
-        self._orphans = {row["id"]: self._orphans.get(row["id"], now) for row in rows if row["id"] not in self._turns.busy}
+        self._orphans = {row["id"]: self._orphans.get(row["id"], now) for row in rows if row["id"] not in busy}
         return [turn_id for turn_id, since in self._orphans.items() if now - since >= GONE_AFTER_SECONDS]
 
     async def _take_over_from(self, owner: UUID) -> None:
         async with connection(self._pool) as db:
             rows = await db.fetch("SELECT id FROM turns WHERE owner = $1 AND status = 'running'", owner)
         for row in rows:
-            await self._turns.take_over(row["id"], owner)
+            await self._succession.take_over(row["id"], owner)
         async with connection(self._pool) as db:
             await db.execute("DELETE FROM agents WHERE id = $1", owner)
 

@@ -3,6 +3,7 @@
 from services.agent.conversations import Conversations
 from services.agent.providers import Providers
 from services.agent.source_states import with_states
+from services.agent.turn_reader import TurnReader
 from services.agent.turns import Turns, require_account
 from services.agent.workspace_access import require_readable
 from shared.contracts import chat
@@ -33,8 +34,9 @@ from shared.messaging.scope import Scope
 class Handlers:
     """Thin: names the account, passes on."""
 
-    def __init__(self, bus: Bus, conversations: Conversations, turns: Turns, providers: Providers) -> None:
+    def __init__(self, bus: Bus, conversations: Conversations, turns: Turns, reader: TurnReader, providers: Providers) -> None:
         self._bus = bus
+        self._reader = reader
         self._conversations = conversations
         self._turns = turns
         self._providers = providers
@@ -43,13 +45,13 @@ class Handlers:
         return await self._turns.start(request, scope)
 
     async def state(self, request: TurnRef, scope: Scope) -> TurnState:
-        return await self._turns.state(request.turn, scope)
+        return await self._reader.state(request.turn, require_account(scope).id)
 
     async def log(self, request: LogRequest, scope: Scope) -> TurnLog:
-        return await self._turns.log(request, scope)
+        return await self._reader.log(request, require_account(scope).id)
 
     async def result(self, request: TurnRef, scope: Scope) -> TurnResult:
-        result = await self._turns.result(request.turn, scope)
+        result = await self._reader.result(request.turn, require_account(scope).id)
         (message,) = await with_states(self._bus.client, [result.message], scope)
         return result.model_copy(update={"message": message})
 

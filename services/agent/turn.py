@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import orjson
 
@@ -63,6 +64,11 @@ class Assignment:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     instructions: str | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
+
+
+def attempt_scope(turn_id: UUID, attempt: int) -> str:
+    """The scope that an attempt runs under, below the turn's: whoever cancels the turn reaches it, whoever supersedes it only it."""
+    return f"{turn_id}.attempt-{attempt}"
 
 
 class TurnRun:
