@@ -7,6 +7,7 @@ from uuid import UUID
 import asyncpg
 
 from services.agent import tree
+from services.agent.citations import cited
 from shared.contracts.chat import ChatMessage, Conversation, ConversationPage, ConversationSummary, ToolCall
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database import cursor as cursors
@@ -15,7 +16,7 @@ from shared.database.pool import Connection, Pool, connection, transaction
 # What a message contributes to a conversation's page; `versions` are the siblings of its role.
 MESSAGE_COLUMNS = """
     m.id, m.turn_id, m.parent_message_id, m.role, m.content, m.status, m.thinking, m.activity_json, m.injected, m.tool_calls, m.sources,
-    m.left_out, m.cited, m.usage, m.rounds, m.created_at,
+    m.left_out, m.usage, m.rounds, m.created_at,
     ARRAY(SELECT s.id FROM messages s WHERE s.conversation_id = m.conversation_id AND s.role = m.role
           AND s.parent_message_id IS NOT DISTINCT FROM m.parent_message_id ORDER BY s.position) AS versions
 """
@@ -143,7 +144,7 @@ def _message(row: asyncpg.Record) -> ChatMessage:
         tool_calls=[ToolCall(**call) for call in row["tool_calls"]],
         sources=row["sources"],
         left_out=row["left_out"],
-        cited=row["cited"],
+        cited=cited(row["content"], row["sources"]),
         versions=row["versions"],
         usage=row["usage"],
         created_at=row["created_at"],

@@ -153,9 +153,8 @@ class Lease:
         logger.warning("Turn %s lost its agent; ending it with what there was", turn.id)
         events = await stored_events(self._bus.nats, turn.id)
         log = TurnLog(self._bus.nats, turn.id, attempt=turn.attempt, events=events)
-        numbers = frozenset(source["number"] for source in log.fold.sources)
         usage = UsageSum()
         usage.add(None)
         failure = TurnFailure("agent_lost", "The agent that worked on this answer was lost; what it had written is kept.", retriable=True)
         rounds = [Round(content=log.fold.content)]
-        await Ending(turn, log, self._store, rounds, usage, numbers).write("failed", failure)
+        await Ending(turn, log, self._store, rounds, usage).write("failed", failure)

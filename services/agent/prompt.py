@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.agent.citations import without_numbers
+from services.agent.citations import Names, names_of, without_numbers
 from services.agent.completion import Call
 from services.agent.providers import Replay
 from shared.contracts import retrieval
@@ -94,16 +94,16 @@ def branch(past: list[Past], replay: Replay, *, searching: bool) -> list[dict[st
             messages += [_injected(item) for item in message.injected]
             messages.append({"role": "user", "content": message.content})
         else:
-            names = {source["number"]: source["file_path"] for source in message.sources}
+            names = names_of(message.sources)
             for round_ in message.rounds:
                 messages += said(round_, replay, names)
     return messages
 
 
-def said(round_: Round, replay: Replay, names: dict[int, str] | None = None) -> list[dict[str, Any]]:
+def said(round_: Round, replay: Replay, names: Names | None = None) -> list[dict[str, Any]]:
     """One round in wire form: the assistant's message, then one result per call, none missing.
 
-    `names` (number to note) is given for earlier replies, whose numbers must not be mistaken for new ones.
+    `names` (of the notes that are cited) is given for earlier replies, whose numbers must not be mistaken for new ones.
     """
     if round_.is_empty:
         return []

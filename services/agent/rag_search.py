@@ -34,11 +34,6 @@ class SourceBook:
         self._numbers: dict[str, int] = {}
         self._characters = 0
 
-    @property
-    def numbers(self) -> frozenset[int]:
-        """The numbers given so far."""
-        return frozenset(self._numbers.values())
-
     def present(self, hits: list[Hit]) -> Presented:
         """Number these hits and put them into words (ON-9)."""
         sources, citations, left_out, again = [], [], [], []

@@ -13,7 +13,7 @@ import orjson
 
 from services.agent import prompt
 from services.agent.chat_model import ChatModel, CompletionRequest, ProviderFailure
-from services.agent.citations import cited_numbers
+from services.agent.citations import cited
 from services.agent.completion import Call, CallArguments, CallStarted, Completion, Delta, Text, Thinking
 from services.agent.conversations import shown
 from services.agent.prompt import Past, Round
@@ -40,8 +40,6 @@ DELIVER_SECONDS = 60.0
 # How often a reply that the database refuses, though it is there, is tried before its end alone is stored.
 REFUSALS_MAX = 5
 QUERY_CHARACTERS_MAX = 1000
-# Reading this much Markdown would hold up every other turn.
-LONG_CHARACTERS = 50_000
 
 
 class TurnFailure(Exception):
@@ -143,7 +141,7 @@ class TurnRun:
         await self._finish(*_status_of_cancel(reason))
 
     async def _finish(self, status: TurnStatus, failure: TurnFailure | ProviderFailure | None) -> None:
-        ending = Ending(self.turn, self.log, self._store, self._rounds, self._usage, self._book.numbers)
+        ending = Ending(self.turn, self.log, self._store, self._rounds, self._usage)
         try:
             await shielded(ending.write(status, failure), STORE_SECONDS + DELIVER_SECONDS)
         except asyncio.CancelledError:
@@ -340,7 +338,6 @@ class Ending:
     store: TurnStore
     rounds: list[Round]
     usage: UsageSum
-    numbers: frozenset[int]
 
     async def write(self, status: TurnStatus, failure: TurnFailure | ProviderFailure | None) -> None:
         """Close open calls, say what failed, store the whole, and only then send `Done`."""
@@ -357,8 +354,7 @@ class Ending:
         if failure is not None:
             await self.log.emit(EventType.ERROR, code=failure.code, message=failure.message, retriable=failure.retriable)
         await self.log.emit(EventType.USAGE, **self.usage.event())
-        cited = await _cited(fold.content, self.numbers)
-        self.log.hold(EventType.DONE, status=status, cited=cited)
+        self.log.hold(EventType.DONE, status=status, cited=cited(fold.content, fold.sources))
         if await self._stored() is Ended.SUPERSEDED:
             self.log.fence()
             return
@@ -386,12 +382,6 @@ class Ending:
         except TimeoutError:
             logger.error("Turn %s could not be stored; it will be taken over", self.turn.id)  # noqa: TRY400
             return Ended.SUPERSEDED
-
-
-async def _cited(text: str, numbers: frozenset[int]) -> list[int]:
-    if len(text) < LONG_CHARACTERS:  # a thread costs more than this does
-        return cited_numbers(text, numbers)
-    return await asyncio.to_thread(cited_numbers, text, numbers)
 
 
 def _status_of_cancel(reason: str) -> tuple[TurnStatus, TurnFailure | None]:
