@@ -14,17 +14,17 @@ from services.agent.markdown_inline import MarkdownMarkers
 # [1]  [1, 2]  [1，2]  [1、2], and what older answers have: [cit_blk_…] (ON-17). Footnotes [^1] and wiki links [[1]] are none.
 _NUMBERS = r"[0-9]{1,4}(?:[^\S\n]{0,3}[,，、][^\S\n]{0,3}[0-9]{1,4}){0,31}"
 _CITATION_ID = r"cit_blk_[A-Za-z0-9_-]{1,200}"
-_MARK = rf"(?!(?<=\[)\[{_NUMBERS}\]\])\[(?:{_NUMBERS}|{_CITATION_ID})\]|【{_NUMBERS}】"
+_MARK = rf"(?<!\[)\[{_NUMBERS}\]|\[{_NUMBERS}\](?!\])|\[{_CITATION_ID}\]|【{_NUMBERS}】"
 _ANY_MARK = re.compile(_MARK)
 _NUMBER = re.compile(r"[0-9]+")
-_MARKS = MarkdownMarkers(_MARK)
+_MARKS = MarkdownMarkers(_MARK, inside="[0-9c]")
 
 
 # The note's path by what cites it: a source's number, or its `citation_id`.
 type Names = Mapping[int | str, str]
 
 
-def cited(text: str, sources: Iterable[Mapping[str, Any]]) -> list[int]:
+def cited_sources(text: str, sources: Iterable[Mapping[str, Any]]) -> list[int]:
     """The numbers of the sources that an answer cites. What the end of a stream says, a reload says again (ON-16)."""
     numbers = {source["citation_id"]: source["number"] for source in sources}
     return cited_numbers(text, numbers.values(), legacy=numbers)
@@ -37,13 +37,10 @@ def cited_numbers(text: str, numbers: Collection[int], *, legacy: Mapping[str, i
     """
     known: dict[int | str, int] = {number: number for number in numbers}
     known.update(legacy or {})
-    wanted = {mark: cites for mark in set(_ANY_MARK.findall(text)) if (cites := [known[key] for key in _keys(mark) if key in known])}
-    found_numbers: dict[int, None] = {}
-    for found in _MARKS.find(inline_text(text)) if wanted else ():
-        found_numbers.update(dict.fromkeys(wanted.pop(found["marker"], ())))
-        if not wanted:
-            break
-    return list(found_numbers)
+    cited: dict[int, None] = {}
+    for mark in _MARKS.texts(inline_text(text)) if known and _ANY_MARK.search(text) else ():
+        cited.update(dict.fromkeys(known[key] for key in _keys(mark) if key in known))
+    return list(cited)
 
 
 def names_of(sources: Iterable[Mapping[str, Any]]) -> Names:

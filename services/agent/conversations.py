@@ -7,7 +7,7 @@ from uuid import UUID
 import asyncpg
 
 from services.agent import tree
-from services.agent.citations import cited
+from services.agent.citations import cited_sources
 from shared.contracts.chat import ChatMessage, Conversation, ConversationPage, ConversationSummary, ToolCall
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database import cursor as cursors
@@ -144,7 +144,7 @@ def _message(row: asyncpg.Record) -> ChatMessage:
         tool_calls=[ToolCall(**call) for call in row["tool_calls"]],
         sources=row["sources"],
         left_out=row["left_out"],
-        cited=cited(row["content"], row["sources"]),
+        cited=cited_sources(row["content"], row["sources"]),
         versions=row["versions"],
         usage=row["usage"],
         created_at=row["created_at"],

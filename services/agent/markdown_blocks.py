@@ -155,7 +155,8 @@ class _Blocks:
     def _begins_table(self, columns: int) -> bool:
         """Whether the paragraph's last line is the head of a table; its cells are written instead of it."""
         head = self._parts[-1]
-        if "|" not in head or len(cells(head)) != columns:
+        columns_of_head = cells(head) if "|" in head else []
+        if len(columns_of_head) != columns:
             return False
         start = self._written - len(head)
         self._parts[-2:] = [BREAK * len(self._parts[-2])]
@@ -163,7 +164,7 @@ class _Blocks:
         self._columns = columns
         if self._defining == len(self._parts):
             self._defining = None
-        for at, cell in cells(head):
+        for at, cell in columns_of_head:
             self._write(start + at, cell)
         return True
 

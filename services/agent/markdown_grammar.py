@@ -23,10 +23,10 @@ def tag(without: str = BREAK) -> str:
 
 def autolink(without: str = BREAK) -> str:
     """An address in angle brackets that holds none of these characters."""
-    host = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+    host = "(?![A-Za-z0-9-]{64})[A-Za-z0-9]++(?:-++[A-Za-z0-9]++)*+"
     return (
         rf"<(?:[A-Za-z][A-Za-z0-9+.-]{{1,31}}:[^\x00-\x20<>{without}]*+"
-        rf"|[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]++@{host}(?:\.{host})*)>"
+        rf"|[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]++@{host}(?:\.{host})*+)>"
     )
 
 

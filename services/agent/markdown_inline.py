@@ -17,6 +17,8 @@ _TAG = re.compile(rf"{tag()}|{autolink()}")
 # What begins with `<!` or `<?`, and where it ends.
 _SEQUENCE = re.compile(r"<(?:!--(?P<empty>-?>)?|(?P<instruction>\?)|(?P<cdata>!\[CDATA\[)|(?P<declaration>![A-Za-z]))")
 _SEQUENCE_ENDS = {None: "-->", "empty": "", "instruction": "?>", "cdata": "]]>", "declaration": ">"}
+# What the patterns do not step over by themselves.
+_LOOKED_FOR = re.compile(r"````|<[!?]")
 _LABEL = re.compile(LABEL)
 _TAIL = re.compile(rf"\({SPACE}*+(?:(?:{DESTINATION})(?:{SPACE}++(?:{TITLE}))?+{SPACE}*+)?+\)")
 
@@ -51,34 +53,49 @@ _POSSIBLE_TAIL = re.compile(rf"\]\(|(?={LABEL})\[")
 
 
 class MarkdownMarkers:
-    """Finds markers of one form: `pattern` begins with a bracket and matches no line end."""
+    """Finds markers of one form.
 
-    def __init__(self, pattern: str) -> None:
+    `pattern` has no groups, begins with `[` or `【` and then a character that matches `inside`, and steps over no line end.
+    """
+
+    def __init__(self, pattern: str, inside: str) -> None:
         self._pattern = re.compile(pattern)
         # Where there are no links, a bracket that begins no marker means nothing.
-        self._beside_links = re.compile(
-            rf"(?:[^\\`<\[【]++|{_ESCAPE}|(?!{pattern})[\[【]|{_spans(f'[^`{BREAK}]')}|`{{1,3}}+(?!`)"
-            rf"|{tag()}|{autolink()}|<(?!!--|\?|!\[CDATA\[|![A-Za-z]))*+(?:(?P<marker>{pattern})|(?P<other>`++|<)|\Z)"
+        skipped = (
+            rf"(?:[^\\`<\[【]++|{_ESCAPE}|[\[【](?!{inside})|{_spans(f'[^`{BREAK}]')}|`{{1,3}}+(?!`)"
+            rf"|{tag()}|{autolink()}|<(?!!--|\?|!\[CDATA\[|![A-Za-z]))*+"
         )
+        self._texts = re.compile(rf"{skipped}(?:({pattern})|[\[【]|\Z)")
+        self._places = re.compile(rf"{skipped}(?:(?P<marker>{pattern})|(?P<other>`++|<)|[\[【]|\Z)")
+
+    def texts(self, inline: InlineText) -> Iterator[str]:
+        """The markers that a reader sees, in the order in which they appear first; some may come again."""
+        for begin, end in self._beside_links(inline):
+            if _LOOKED_FOR.search(inline.text, begin, end):
+                yield from (found["marker"] for found in self._found(inline.text, begin, end))
+            else:
+                yield from filter(None, dict.fromkeys(self._texts.findall(inline.text, begin, end)))
 
     def find(self, inline: InlineText) -> Iterator[re.Match[str]]:
         """The markers that a reader sees, in order. In each match the group `marker` is the marker."""
-        text, position = inline.text, 0
-        for start, end in _links(inline, self._pattern):
-            if self._pattern.search(text, position, start):
-                yield from self._beside(text, position, start)
-            position = end
-        yield from self._beside(text, position, len(text))
+        for begin, end in self._beside_links(inline):
+            yield from self._found(inline.text, begin, end)
 
-    def _beside(self, text: str, begin: int, end: int) -> Iterator[re.Match[str]]:
-        """The markers of a stretch without links."""
+    def _beside_links(self, inline: InlineText) -> Iterator[tuple[int, int]]:
+        position = 0
+        for start, end in _links(inline, self._pattern):
+            if start > position and self._pattern.search(inline.text, position, start):
+                yield position, start
+            position = end
+        yield position, len(inline.text)
+
+    def _found(self, text: str, begin: int, end: int) -> Iterator[re.Match[str]]:
         block = _Block(text, end)
         while begin < end:
-            for found in self._beside_links.finditer(text, begin, end):
+            for found in self._places.finditer(text, begin, end):
                 if found.lastgroup == "marker":
                     yield found
-                elif found.lastgroup == "other":
-                    begin = block.after(found.start("other"))
+                elif found.lastgroup == "other" and (begin := block.after(found.start("other"))) != found.end():
                     break
             else:
                 return
@@ -135,12 +152,10 @@ class _Block:
         return next(found.end() for found in _TICKS.finditer(self._text, ticks.end(), self._end) if found.end() - found.start() == length)
 
     def _after_html(self, position: int) -> int:
-        found = _TAG.match(self._text, position, self._end)
-        if found is not None:
-            return found.end()
         sequence = _SEQUENCE.match(self._text, position, self._end)
         if sequence is None:
-            return position + 1
+            found = _TAG.match(self._text, position, self._end)
+            return position + 1 if found is None else found.end()
         terminator = _SEQUENCE_ENDS[sequence.lastgroup]
         if terminator in self._missing:
             return position + 1

@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from services.agent.markdown_grammar import tag
 
@@ -356,12 +356,17 @@ def _gone_on(state: State, line: _Line) -> State | None:
 
 def cells(row: str) -> list[tuple[int, str]]:
     """The cells of a table's row, each with its offset. A bar at either end parts nothing, and an escaped one neither."""
-    bounds = [-1, *(bar.start() for bar in _BAR.finditer(row)), len(row.rstrip(" \t"))]
-    if row.startswith("|"):
-        del bounds[0]
-    if len(bounds) > 1 and bounds[-2] == bounds[-1] - 1:
-        del bounds[-1]
-    return [(left + 1, row[left + 1 : right]) for left, right in pairwise(bounds)]
+    row = row.rstrip(" \t")
+    at = 1 if row.startswith("|") else 0
+    if len(row) == at:
+        return []
+    ends = row.endswith("|") and not row.endswith("\\|")
+    inner = row[at:-1] if ends else row[at:]
+    found = []
+    for cell in _BAR.split(inner) if "\\" in inner else inner.split("|"):
+        found.append((at, cell))
+        at += len(cell) + 1
+    return found
 
 
 def _columns(row: str) -> int:

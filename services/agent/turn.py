@@ -13,7 +13,7 @@ import orjson
 
 from services.agent import prompt
 from services.agent.chat_model import ChatModel, CompletionRequest, ProviderFailure
-from services.agent.citations import cited
+from services.agent.citations import cited_sources
 from services.agent.completion import Call, CallArguments, CallStarted, Completion, Delta, Text, Thinking
 from services.agent.conversations import shown
 from services.agent.prompt import Past, Round
@@ -354,7 +354,7 @@ class Ending:
         if failure is not None:
             await self.log.emit(EventType.ERROR, code=failure.code, message=failure.message, retriable=failure.retriable)
         await self.log.emit(EventType.USAGE, **self.usage.event())
-        self.log.hold(EventType.DONE, status=status, cited=cited(fold.content, fold.sources))
+        self.log.hold(EventType.DONE, status=status, cited=cited_sources(fold.content, fold.sources))
         if await self._stored() is Ended.SUPERSEDED:
             self.log.fence()
             return
