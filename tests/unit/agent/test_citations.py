@@ -118,6 +118,30 @@ def test_text_beside_what_hides_numbers_is_text(text: str, cited: list[int]) -> 
     assert cited_numbers(text, KNOWN) == cited
 
 
+@pytest.mark.parametrize(
+    ("text", "cited"),
+    [
+        ("a\n\nb\n\nc ` d\n\n[1] ` e\n\nf\n\ng", [1]),
+        ("a\nb\nc\nd ` e\n[1] ` f\ng\nh\n\ni", []),
+        ("- a\n- b\n- c\n- d ` e\n- [1] ` f\n- g\n- h\n", [1]),
+        ("1. a\n2. b\n3. c\n4. d ` e\n\n5. [1] ` f\n6. g\n7. h\n", [1]),
+        ("# a\n# b\n# c ` d\n# [1] ` e\n# f\n# g", [1]),
+        ("> a\n> b\n> c\n> d <b\n> e='[1]'> [2]\n> f\n> g ` h\n>\n>\n> [3] ` i\n> j\n> k\n", [2, 3]),
+        ("|a|b|\n|-|-|\n|c|d|\n|e|f|\n|g ` h|[1] ` i|\n|i|j|[2]|\n|k|\\| ` [3] `|\n|l|m|\n", [1]),
+        ("[a]: b\n[c]: d\n[1]: e\n[f]: g\n[h]: i\n\n[1] [2] [x [3]][f]", [2]),
+        ("```\na\nb\nc [1]\n```\n[2]", [2]),
+        ("~~~~\na\nb\nc\n~~~\n[1]\n~~~~~ \n[2]", [2]),
+        ("    a\n    b\n    c\n\n\t[1]\n\n[2]", [2]),
+        ("<div>\na\nb\nc [1]\n\n[2]", [2]),
+        ("<!--\na\nb\nc\n[1] --> [2]\n[3]", [3]),
+        ("\n \n\t\n  \n\n    [1]\n[2]", [2]),
+    ],
+)
+def test_lines_that_repeat_each_other_are_read_like_any_others(text: str, cited: list[int]) -> None:
+    assert cited_numbers(text, KNOWN) == cited
+    assert cited_numbers(text.replace("\n", "\r\n"), KNOWN) == cited
+
+
 def test_what_lies_deeper_than_a_hundred_quotes_is_not_read() -> None:
     assert cited_numbers(">" * 100 + " [1]\n\n" + ">" * 101 + " [2]\n\n[3]", KNOWN) == [1, 3]
 
