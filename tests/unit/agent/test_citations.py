@@ -127,7 +127,7 @@ def test_text_beside_what_hides_numbers_is_text(text: str, cited: list[int]) -> 
         ("1. a\n2. b\n3. c\n4. d ` e\n\n5. [1] ` f\n6. g\n7. h\n", [1]),
         ("# a\n# b\n# c ` d\n# [1] ` e\n# f\n# g", [1]),
         ("> a\n> b\n> c\n> d <b\n> e='[1]'> [2]\n> f\n> g ` h\n>\n>\n> [3] ` i\n> j\n> k\n", [2, 3]),
-        ("|a|b|\n|-|-|\n|c|d|\n|e|f|\n|g ` h|[1] ` i|\n|i|j|[2]|\n|k|\\| ` [3] `|\n|l|m|\n", [1]),
+        ("|a|b|\n|-|-|\n|c|d|\n|e|f|\n|g ` h|[1] ` i|\n|n|o|\n|i|j|[2]|\n|k|\\| ` [3] `|\n|l|m|\n", [1]),
         ("[a]: b\n[c]: d\n[1]: e\n[f]: g\n[h]: i\n\n[1] [2] [x [3]][f]", [2]),
         ("```\na\nb\nc [1]\n```\n[2]", [2]),
         ("~~~~\na\nb\nc\n~~~\n[1]\n~~~~~ \n[2]", [2]),
