@@ -7,6 +7,7 @@ from uuid import UUID
 import asyncpg
 
 from services.agent import tree
+from services.agent.citations import cited_sources
 from services.agent.history import open_conversation
 from shared.contracts.chat import ChatMessage, Conversation, ConversationPage, ConversationSummary, ImportConversation, ToolCall
 from shared.contracts.errors import ErrorCode, ServiceError
@@ -16,7 +17,7 @@ from shared.database.pool import Connection, Pool, connection, transaction
 # What a message contributes to a conversation's page; `versions` are the siblings of its role.
 MESSAGE_COLUMNS = """
     m.id, m.turn_id, m.parent_message_id, m.role, m.content, m.status, m.thinking, m.activity_json, m.injected, m.tool_calls, m.sources,
-    m.left_out, m.cited, m.usage, m.rounds, m.created_at,
+    m.left_out, m.usage, m.rounds, m.created_at,
     ARRAY(SELECT s.id FROM messages s WHERE s.conversation_id = m.conversation_id AND s.role = m.role
           AND s.parent_message_id IS NOT DISTINCT FROM m.parent_message_id ORDER BY s.position) AS versions
 """
@@ -151,7 +152,7 @@ def _message(row: asyncpg.Record) -> ChatMessage:
         tool_calls=[ToolCall(**call) for call in row["tool_calls"]],
         sources=row["sources"],
         left_out=row["left_out"],
-        cited=row["cited"],
+        cited=cited_sources(row["content"], row["sources"]),
         versions=row["versions"],
         usage=row["usage"],
         created_at=row["created_at"],

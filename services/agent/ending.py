@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass
 
 from services.agent import usage
-from services.agent.citations import cited_numbers
+from services.agent.citations import cited_sources
 from services.agent.prompt import Round
 from services.agent.provider_failure import ProviderFailure
 from services.agent.tool_calls import parsed
@@ -24,8 +24,6 @@ ENDING_SECONDS = STORE_SECONDS + DELIVER_SECONDS
 REFUSALS_MAX = 5
 # The reason of a cancel by a process that stops.
 SHUTDOWN = "shutdown"
-# Reading this much Markdown would hold up every other turn.
-LONG_CHARACTERS = 50_000
 
 
 class TurnFailure(Exception):
@@ -46,7 +44,6 @@ class Ending:
     log: TurnLog
     store: TurnStore
     rounds: list[Round]
-    numbers: frozenset[int]
 
     async def write(self, status: TurnStatus, failure: TurnFailure | ProviderFailure | None) -> None:
         """Close open calls, say what failed, store the whole, and only then send `Usage` and `Done`."""
@@ -54,7 +51,7 @@ class Ending:
         await end_open_calls(self.log, "The turn ended before this call did.")
         if failure is not None:
             await self.log.emit(EventType.ERROR, code=failure.code, message=failure.message, retriable=failure.retriable)
-        self._hold_end(status, await _cited(fold.content, self.numbers))
+        self._hold_end(status, cited_sources(fold.content, fold.sources))
         if await self._stored() is Ended.SUPERSEDED:
             self.log.fence()
             return
@@ -107,12 +104,6 @@ async def end_open_calls(log: TurnLog, why: str) -> None:
             status="failed",
             error=why,
         )
-
-
-async def _cited(text: str, numbers: frozenset[int]) -> list[int]:
-    if len(text) < LONG_CHARACTERS:  # a thread costs more than this does
-        return cited_numbers(text, numbers)
-    return await asyncio.to_thread(cited_numbers, text, numbers)
 
 
 def status_of_cancel(reason: str) -> tuple[TurnStatus, TurnFailure | None]:

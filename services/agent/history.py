@@ -35,8 +35,8 @@ async def open_conversation(
     await db.executemany(
         """
         INSERT INTO messages (id, conversation_id, parent_message_id, active_child, role, status, content, thinking, tool_calls, sources,
-                              cited, rounds, created_at)
-        VALUES ($1, $2, $3, $4, $5, 'completed', $6, $7, $8, $9, $10, $11, COALESCE($12, now()))
+                              rounds, created_at)
+        VALUES ($1, $2, $3, $4, $5, 'completed', $6, $7, $8, $9, $10, COALESCE($11, now()))
         """,
         list(_rows(conversation_id, ids, history)),
     )
@@ -46,11 +46,9 @@ async def open_conversation(
 def _rows(conversation_id: UUID, ids: list[UUID], history: list[HistoryMessage]) -> Iterator[tuple[Any, ...]]:
     for parent, own, child, message in zip([None, *ids], ids, [*ids[1:], None], history, strict=False):  # the last is nobody's parent
         calls = [call.model_dump(mode="json") for call in message.tool_calls]
-        numbers = frozenset(source["number"] for source in message.sources)
-        cited = cited_numbers(message.content, numbers)
         rounds = [round_.stored() for round_ in said_before(message)]
         yield (
-            own, conversation_id, parent, child, message.role, message.content, message.thinking, calls, message.sources, cited, rounds,
+            own, conversation_id, parent, child, message.role, message.content, message.thinking, calls, message.sources, rounds,
             message.created_at,
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.agent.citations import without_numbers
+from services.agent.citations import Names, names_of, without_numbers
 from services.agent.completion import THINKING_FIELDS, THINKING_IN_CONTENT
 from services.agent.providers import Replay
 from services.agent.tool_calls import Call
@@ -153,7 +153,7 @@ def _reply(message: Past, replay: Replay) -> list[dict[str, Any]]:
     two of the user.
     """
     # Without sources there is no number to mistake, and the results may be those of another program's tools.
-    names = {source["number"]: source["file_path"] for source in message.sources} or None
+    names = names_of(message.sources) or None
     rounds = message.rounds or [Round(message.content)]
     messages = [wire for round_ in rounds for wire in said(round_, replay, names)]
     if not messages or messages[-1]["role"] == "tool":
@@ -166,10 +166,10 @@ def _system(searching: bool, instructions: str | None) -> str:
     return system if instructions is None else system + INSTRUCTIONS_INTRO + instructions
 
 
-def said(round_: Round, replay: Replay, names: dict[int, str] | None = None) -> list[dict[str, Any]]:
+def said(round_: Round, replay: Replay, names: Names | None = None) -> list[dict[str, Any]]:
     """One round in wire form: the assistant's message, then one result per call, none missing.
 
-    `names` (number to note) is given for earlier replies, whose numbers must not be mistaken for new ones.
+    `names` (of the notes that are cited) is given for earlier replies, whose numbers must not be mistaken for new ones.
     """
     if round_.is_empty:
         return []

@@ -110,8 +110,7 @@ class Succession:
         """End it with what there was."""
         fold, checkpoint = log.fold, taken.checkpoint
         rounds = [*checkpoint.rounds, Round(content=fold.content[checkpoint.content_characters :])]
-        numbers = frozenset(source["number"] for source in fold.sources)
-        ending = Ending(taken.begun.turn, log, self._store, rounds, numbers)
+        ending = Ending(taken.begun.turn, log, self._store, rounds)
         if taken.cancel_requested:
             await ending.write("cancelled", None)
         elif fold.error is not None:  # the one before had said so already

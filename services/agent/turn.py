@@ -124,7 +124,7 @@ class TurnRun:
         await self._finish(*status_of_cancel(reason))
 
     async def _finish(self, status: TurnStatus, failure: TurnFailure | ProviderFailure | None) -> None:
-        ending = Ending(self.turn, self.log, self._store, self._rounds, self._book.numbers)
+        ending = Ending(self.turn, self.log, self._store, self._rounds)
         try:
             await shielded(ending.write(status, failure), ENDING_SECONDS)
         except asyncio.CancelledError:

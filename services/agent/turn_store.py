@@ -338,7 +338,7 @@ class TurnStore:
                 WHERE turns.id = $2 AND attempt = $3 AND status = 'running' RETURNING previous_leaf
             ), stored AS (
                 UPDATE messages SET content = $8, status = $9, thinking = $10, activity_json = $11, tool_calls = $12, sources = $13,
-                    left_out = $14, cited = $15, usage = $16, rounds = $17
+                    left_out = $14, usage = $15, rounds = $16
                 FROM ended WHERE messages.id = $7
             ), touched AS (
                 UPDATE conversations SET updated_at = now() FROM ended WHERE conversations.id = $1
@@ -347,7 +347,7 @@ class TurnStore:
             """,
             turn.conversation_id, turn.id, turn.attempt, fold.status, fold.last_seq, log, turn.response_id, fold.content,
             STATUS_OF_MESSAGE[fold.status], fold.thinking, fold.activity, list(fold.tool_calls.values()), fold.sources, fold.left_out,
-            fold.cited, fold.usage, [round_.stored() for round_ in rounds],
+            fold.usage, [round_.stored() for round_ in rounds],
         )  # fmt: skip
 
     async def _give_back(self, db: Connection, turn: Turn, previous_leaf: UUID | None) -> None:
