@@ -71,6 +71,18 @@ async def test_old_tool_calls_stay_unordered(chat_stack: ChatStack) -> None:  # 
     ]
 
 
+async def test_an_old_answer_cites_by_the_ids_of_its_sources(chat_stack: ChatStack) -> None:  # ON-17
+    text = "At 80 °C [cit_blk_b2], `[cit_blk_b1]`, [cit_blk_gone]."
+    sources = [{"citation_id": "cit_blk_b1"}, {"citation_id": "cit_blk_b2", "file_path": "tea.md"}, {"excerpt": "no id"}]
+    messages = [{"role": "user", "content": "How hot?"}, {"role": "assistant", "content": text, "sources": sources}]
+    conversation = await imported(chat_stack, messages)
+    reply = conversation["messages"][1]
+    assert (reply["content"], reply["cited"]) == (text, [2])
+    assert [(source["number"], source["citation_id"]) for source in reply["sources"]] == [(1, "cit_blk_b1"), (2, "cit_blk_b2"), (3, None)]
+    await chat_stack.client.ask("Sure?", conversation_id=conversation["id"])
+    assert chat_stack.provider.exchanges[0].body["messages"][2]["content"] == "At 80 °C (tea.md), `[cit_blk_b1]`, [cit_blk_gone]."
+
+
 async def test_a_turn_after_an_import_sees_text_and_thinking_and_no_call_without_its_result(chat_stack: ChatStack) -> None:  # ON-13, ON-15
     conversation = await imported(chat_stack, HISTORY[:2])
     turn = await chat_stack.client.ask("And coffee?", conversation_id=conversation["id"])
