@@ -73,7 +73,7 @@ async def test_old_tool_calls_stay_unordered(chat_stack: ChatStack) -> None:  # 
 
 async def test_an_old_answer_cites_by_the_ids_of_its_sources(chat_stack: ChatStack) -> None:  # ON-17
     text = "At 80 °C [cit_blk_b2], `[cit_blk_b1]`, [cit_blk_gone]."
-    sources = [{"citation_id": "cit_blk_b1"}, {"citation_id": "cit_blk_b2", "file_path": "tea.md"}, {"excerpt": "no id"}]
+    sources = [{"citation_id": "cit_blk_b1"}, {"citation_id": "cit_blk_b2", "file_path": "tea.md"}, {"file_path": "no id.md"}]
     messages = [{"role": "user", "content": "How hot?"}, {"role": "assistant", "content": text, "sources": sources}]
     conversation = await imported(chat_stack, messages)
     reply = conversation["messages"][1]
