@@ -1,0 +1,50 @@
+r"""How an exchange (a question and its answer) is marked where it stands in a note.
+
+    <!-- marginalia:exchange 0f8c… -->
+    …
+    <!-- /marginalia:exchange 0f8c… -->
+
+Each mark is a line of its own, an HTML comment to Markdown, and names the message that answered. The end is the last such line with the
+same id: the texts in between are as they were, and may hold marks of other exchanges, or one that looks like the end.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+_MARK = re.compile(
+    r"^<!-- (?P<end>/?)marginalia:exchange (?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}) -->[ \t]*\r?(?:\n|\Z)", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Where an exchange stands, marks included: `content[start:end]`, in code points."""
+
+    message_id: UUID
+    start: int
+    end: int
+
+
+def begin_mark(message_id: UUID) -> str:
+    """The line before."""
+    return f"<!-- marginalia:exchange {message_id} -->"
+
+
+def end_mark(message_id: UUID) -> str:
+    """The line after."""
+    return f"<!-- /marginalia:exchange {message_id} -->"
+
+
+def exchanges(content: str) -> Iterator[Exchange]:
+    """The exchanges of a note's text, in order. One whose end was removed reaches to the end of the note."""
+    marks = list(_MARK.finditer(content))
+    ends = {mark["id"]: mark.end() for mark in marks if mark["end"]}
+    position = 0
+    for mark in marks:
+        if mark["end"] or mark.start() < position:
+            continue
+        end = ends.get(mark["id"], 0)
+        position = end if end > mark.start() else len(content)
+        yield Exchange(UUID(mark["id"]), mark.start(), position)
