@@ -284,9 +284,13 @@ def _open_directory(parent: int, name: str) -> int:
 def _make_directory(parent: int, name: str) -> None:
     above = os.fstat(parent)
     os.mkdir(name, above.st_mode & 0o777, dir_fd=parent)
-    with contextlib.suppress(PermissionError):
-        os.chown(name, above.st_uid, above.st_gid, dir_fd=parent, follow_symlinks=False)
-    os.fsync(parent)
+    try:
+        with contextlib.suppress(PermissionError):
+            os.chown(name, above.st_uid, above.st_gid, dir_fd=parent, follow_symlinks=False)
+        os.fsync(parent)
+    except OSError:
+        _remove_directory(name, parent)
+        raise
 
 
 def _remove_directory(name: str, parent: int) -> None:
