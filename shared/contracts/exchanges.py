@@ -14,16 +14,19 @@ from dataclasses import dataclass
 from uuid import UUID
 
 _MARK = re.compile(
-    r"^<!-- (?P<end>/?)marginalia:exchange (?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}) -->[ \t]*\r?(?:\n|\Z)", re.MULTILINE
+    r"^\ufeff?(?P<line><!-- (?P<end>/?)marginalia:exchange (?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}) -->[ \t]*\r?(?:\n|\Z))",
+    re.MULTILINE,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Where an exchange stands, marks included: `content[start:end]`, in code points."""
+    """Where an exchange stands, in code points: `content[start:end]` with its marks, `content[inner_start:inner_end]` without."""
 
     message_id: UUID
     start: int
+    inner_start: int
+    inner_end: int
     end: int
 
 
@@ -40,11 +43,11 @@ def end_mark(message_id: UUID) -> str:
 def exchanges(content: str) -> Iterator[Exchange]:
     """The exchanges of a note's text, in order. One whose end was removed reaches to the end of the note."""
     marks = list(_MARK.finditer(content))
-    ends = {mark["id"]: mark.end() for mark in marks if mark["end"]}
+    ends = {mark["id"]: mark for mark in marks if mark["end"]}
     position = 0
     for mark in marks:
-        if mark["end"] or mark.start() < position:
+        if mark["end"] or mark.start("line") < position:
             continue
-        end = ends.get(mark["id"], 0)
-        position = end if end > mark.start() else len(content)
-        yield Exchange(UUID(mark["id"]), mark.start(), position)
+        end = ends.get(mark["id"])
+        inner_end, position = (len(content),) * 2 if end is None or end.start("line") < mark.start("line") else end.span("line")
+        yield Exchange(UUID(mark["id"]), *mark.span("line"), inner_end, position)

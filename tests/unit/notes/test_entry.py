@@ -48,6 +48,7 @@ def test_it_begins_on_a_line_of_its_own_and_ends_lines_as_the_note_does(content:
     assert added.lstrip("\r\n").startswith(begin_mark(ID) + newline)
     assert not content.strip("\ufeff") or (content + added[: len(added) - len(added.lstrip("\r\n"))]).endswith(2 * newline)
     assert "one\ntwo" in added
+    assert entry().is_in(written)
     assert added.replace("one\ntwo", "").replace("\r\n", "").count("\n") == (0 if newline == "\r\n" else added.count("\n") - 1)
 
 
