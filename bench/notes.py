@@ -32,7 +32,7 @@ PAGE = 100
 
 
 @asynccontextmanager
-async def running(vault: Path, directory: Path) -> AsyncIterator[Client]:
+async def running(vault: Path, directory: Path) -> AsyncIterator[Bus]:
     """The stores and the notes service; nothing else."""
     settings = LocalSettings(MARGINALIA_HOME=directory, MARGINALIA_VAULTS=str(vault))  # type: ignore[call-arg]
     home = Home.open(directory)
@@ -47,7 +47,7 @@ async def running(vault: Path, directory: Path) -> AsyncIterator[Client]:
         await bus.connect()
         supervisor.start(programs["notes"])
         try:
-            yield bus.client
+            yield bus
         finally:
             await bus.stop()
     finally:
@@ -64,6 +64,12 @@ async def until_there(client: Client, count: int) -> tuple[Workspace, float]:
                 if workspace.notes == count:
                     return workspace, time.perf_counter() - began
         await asyncio.sleep(0.02)
+
+
+async def until_told(bus: Bus, count: int) -> None:
+    """Until so many changes are in the stream: telling them is the first start's work, too."""
+    while (await bus.nats.jetstream().stream_info(notes.STREAM)).state.messages < count:
+        await asyncio.sleep(0.2)
 
 
 async def median(work: Callable[[int], Awaitable[object]]) -> float:
@@ -126,12 +132,13 @@ async def vault_of(count: int, directory: Path) -> tuple[dict[str, float], float
         path = vault / path_of(number)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text_of(number))
-    async with running(vault, directory / "home") as client:
-        workspace, first = await until_there(client, count)
-        found = await measured(client, workspace.id, count)
+    async with running(vault, directory / "home") as bus:
+        workspace, first = await until_there(bus.client, count)
+        await until_told(bus, count)
+        found = await measured(bus.client, workspace.id, count)
     (vault / "added.md").write_text("added while nobody looked")
-    async with running(vault, directory / "home") as client:
-        _, again = await until_there(client, count + TIMES + 1)
+    async with running(vault, directory / "home") as bus:
+        _, again = await until_there(bus.client, count + TIMES + 1)
     return found, first, again
 
 

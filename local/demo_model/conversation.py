@@ -104,11 +104,12 @@ class Question:
 
 def read(request: ChatRequest) -> Question:
     """The last user message and all that came after it."""
-    users = [at for at, message in enumerate(request.messages) if message.role == "user" and _mentioned(message.text) is None]
+    parted = {at: _parted(message.text) for at, message in enumerate(request.messages) if message.role == "user"}
+    users = [at for at, (_, own) in parted.items() if own]
     asked = users[-1] if users else len(request.messages) - 1
-    text = _without_references(request.messages[asked].text)
-    before = [_without_references(request.messages[at].text) for at in users[:-1]]
-    with_it = request.messages[(users[-2] if len(users) > 1 else 0) : asked]
+    text = _without_references(parted[asked][1] if users else request.messages[asked].text)
+    before = [_without_references(parted[at][1]) for at in users[:-1]]
+    with_it = [sources for at, (sources, _) in parted.items() if (users[-2] if len(users) > 1 else -1) < at <= asked]
     since = request.messages[asked + 1 :]
     words = content_words(text)
     results = [_object(message.text) for message in since if message.role == "tool"]
@@ -120,13 +121,26 @@ def read(request: ChatRequest) -> Question:
         can_search=offered and request.tool_choice != "none",
         searches=tuple(_queries(since)),
         sources=tuple(_sources(results)),
-        mentioned=tuple(source for message in with_it if (source := _mentioned(message.text)) is not None),
+        mentioned=tuple(source for sources in with_it for source in sources),
         failed=any("sources" not in result for result in results),
     )
 
 
 def _without_references(text: str) -> str:
     return _LINK.sub(lambda link: link[0][1:].partition("](")[0], _REFERENCE.sub("", text)).strip()
+
+
+def _parted(text: str) -> tuple[list[Source], str]:
+    """A user's message: the notes that the caller put before it, each with a blank line after it, and the user's own words."""
+    sources = []
+    while "\n{" in text:
+        note, _, rest = text.partition("\n\n")
+        source = _mentioned(note)
+        if source is None:
+            break
+        sources.append(source)
+        text = rest
+    return sources, text
 
 
 def _mentioned(text: str) -> Source | None:

@@ -6,11 +6,14 @@ from uuid import uuid4
 
 from services.agent.chat_model import ChatModel
 from services.agent.conversations import Conversations
+from services.agent.expiry import Expiry
 from services.agent.lease import Lease
 from services.agent.providers import load
 from services.agent.routes import Handlers
 from services.agent.settings import AgentSettings
+from services.agent.succession import Succession
 from services.agent.tenure import Tenure
+from services.agent.turn_reader import TurnReader
 from services.agent.turn_store import TurnStore
 from services.agent.turns import Turns
 from shared.contracts import chat
@@ -35,12 +38,17 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         await streams.ensure(bus.nats, chat.STREAM)
         store, conversations = TurnStore(pool, owner=uuid4()), Conversations(pool)
         tenure = Tenure()
-        turns = Turns(bus, store, tenure, conversations, model, providers)
-        handlers = Handlers(bus, conversations, turns, providers)
-        lease = Lease(pool, bus, store, tenure, turns)
+        turns = Turns(bus, store, tenure, model, providers)
+        reader = TurnReader(bus.nats, store, conversations, turns)
+        handlers = Handlers(bus, conversations, turns, reader, providers)
+        succession = Succession(bus, store, tenure, turns)
+        lease = Lease(pool, bus, store, tenure, turns, succession)
         await lease.answer()
-        stack.push_async_callback(turns.close)
+        stack.push_async_callback(lease.leave)
         await stack.enter_async_context(background(lease.keep(), "lease"))
+        stack.push_async_callback(bus.stop)  # until the last turn is over or in other hands the lease is kept
+        stack.push_async_callback(succession.close)
+        await stack.enter_async_context(background(Expiry(pool).keep(), "expiry"))
         await bus.serve([*handlers.routes(), *health_routes(NAME, {"database": database_check(pool)})])
         settled(NAME)
         await stop.wait()

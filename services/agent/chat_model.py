@@ -1,7 +1,8 @@
-"""Asking a provider for one completion, streamed.
+"""Asking a provider for one completion, streamed or whole.
 
 The one place that talks to a provider. A cancelled task closes the socket at once; nothing of a request stays behind. Redirects are not
-followed, environment proxies are not used, answers are not decompressed (a small answer must not become a large one).
+followed, environment proxies are not used, answers are not decompressed (a small answer must not become a large one), and no failure
+that leaves here holds the provider's key.
 """
 
 import asyncio
@@ -9,19 +10,23 @@ import email.utils
 import json
 import logging
 import random
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import httpx
 import orjson
 from httpx_aiohttp import AiohttpTransport
 from opentelemetry.trace import Span, SpanKind
 
-from services.agent.completion import Completion, Delta, MalformedStream, PayloadReader, ProviderSaidError, error_message
-from services.agent.providers import Provider
+from services.agent.completion import FAILED_REASONS, Completion, Delta, ProviderSaidError
+from services.agent.payloads import LINE_CHARACTERS_MAX, MalformedStream, PayloadReader
+from services.agent.provider_failure import ProviderFailure, broken_off, failure_of, refusal, said_error, without_key
+from services.agent.providers import Model, Provider
 from shared.telemetry import tracing
 
 logger = logging.getLogger(__name__)
@@ -30,7 +35,6 @@ type Deliver = Callable[[list[Delta]], Awaitable[None]]
 type OnRetry = Callable[[str], Awaitable[None]]
 
 REQUESTS_MAX = 3
-RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504, 529})
 BACK_OFF_SECONDS = 0.5
 # A provider that asks for a longer pause is not asked again: nobody waits that long in front of an empty answer.
 RETRY_AFTER_SECONDS_MAX = 20.0
@@ -38,17 +42,12 @@ RETRY_AFTER_SECONDS_MAX = 20.0
 AFTER_FINISH_SECONDS = 2.0
 ERROR_BODY_BYTES_MAX = 64 * 1024
 STREAM_BYTES_MAX = 512 * 1024 * 1024
-QUOTED_CHARACTERS_MAX = 500
+# OpenAI refuses these beside a request without tools.
+FIELDS_WITH_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
 
 
-class ProviderFailure(Exception):
-    """The provider did not give a whole answer. `code` as in the event `Error`; `message` may hold the provider's own words."""
-
-    def __init__(self, code: str, message: str, *, retriable: bool) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.retriable = retriable
+# The transport lets some of aiohttp's through as they are: an answer that is no HTTP, headers too large.
+TRANSPORT_ERRORS = (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError)
 
 
 class _TryAgain(Exception):
@@ -62,22 +61,21 @@ class _TryAgain(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """What to ask: wire messages, wire tools (empty: none offered)."""
+    """What to ask: wire messages, wire tools (empty: none offered), and how to choose words, in the provider's own fields."""
 
-    model: str
+    model: Model
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
+    sampling: dict[str, Any] = field(default_factory=dict)
 
     def body(self) -> bytes:
         """The request body as it goes out."""
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": self.messages,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
+        body: dict[str, Any] = {**self.sampling, "model": self.model.name, "messages": self.messages, "stream": self.model.stream}
+        if self.model.stream and self.model.stream_usage:  # DeepSeek refuses it beside stream: false
+            body["stream_options"] = {"include_usage": True}
         if self.tools:
             body["tools"] = self.tools
+        body |= {name: value for name, value in self.model.extra_body.items() if self.tools or name not in FIELDS_WITH_TOOLS}
         return orjson.dumps(body)
 
 
@@ -96,7 +94,7 @@ class ChatModel:
     async def complete(
         self, provider: Provider, request: CompletionRequest, completion: Completion, deliver: Deliver, on_retry: OnRetry
     ) -> None:
-        """Stream one completion into `completion`, handing the deltas of each read from the socket to `deliver` together.
+        """Read one completion into `completion`, handing the deltas of each read from the socket to `deliver` together.
 
         Before the first delta a passing failure is tried again, at most 3 requests in all, each announced to `on_retry`.
 
@@ -114,66 +112,73 @@ class ChatModel:
                         raise again.failure from None
                     await on_retry(again.failure.message)
                     await asyncio.sleep(_pause(attempt, again.after))
+                    completion.restart()
 
-    async def _attempt(self, provider: Provider, model: str, body: bytes, completion: Completion, deliver: Deliver) -> None:
+    async def _attempt(self, provider: Provider, model: Model, body: bytes, completion: Completion, deliver: Deliver) -> None:
         span = tracing.tracer().start_span(
-            f"chat {model}",
+            f"chat {model.name}",
             kind=SpanKind.CLIENT,
             attributes={
                 "gen_ai.operation.name": "chat",
                 "gen_ai.provider.name": provider.name,
-                "gen_ai.request.model": model,
-                "gen_ai.request.stream": True,
+                "gen_ai.request.model": model.name,
+                "gen_ai.request.stream": model.stream,
             },
         )
         try:
-            with _without_key(provider):
-                await self._stream(provider, body, completion, deliver, span)
+            await self._answer(provider, model, body, completion, deliver, span)
             _describe(span, completion)
-        except (ProviderFailure, _TryAgain) as error:
-            span.set_attribute("error.type", error.code if isinstance(error, ProviderFailure) else error.failure.code)
-            raise
+        except ProviderFailure as failure:
+            span.set_attribute("error.type", failure.code)
+            raise failure.quotable(_key(provider)) from None
+        except _TryAgain as again:
+            span.set_attribute("error.type", again.failure.code)
+            raise _TryAgain(again.failure.quotable(_key(provider)), again.after) from None
         finally:
             span.end()
 
-    async def _stream(self, provider: Provider, body: bytes, completion: Completion, deliver: Deliver, span: Span) -> None:
-        started = time.monotonic()
-        loop = asyncio.get_running_loop()
-        begun = False
+    async def _answer(self, provider: Provider, model: Model, body: bytes, completion: Completion, deliver: Deliver, span: Span) -> None:
+        """The completion to its end, or why it has none."""
         try:
-            async with (
-                _timed(provider.timeouts.first_payload, "The provider sent nothing in time.") as timer,
-                self._open(provider, body) as response,
-            ):
-                async for payloads in _payloads(response):
-                    deltas, failure = _feed(completion, payloads)
-                    finishing = completion.finish_reason is not None
-                    timer.reschedule(
-                        loop.time() + (min(AFTER_FINISH_SECONDS, provider.timeouts.idle) if finishing else provider.timeouts.idle)
-                    )
-                    if deltas and not begun:
-                        span.set_attribute("gen_ai.response.time_to_first_chunk", time.monotonic() - started)
-                        begun = True
-                    if deltas:
-                        await deliver(deltas)
-                    if failure is not None:
-                        raise failure
-                    if completion.finished:
-                        break
+            await self._read(provider, model, body, completion, deliver, span)
             if not completion.ended_properly:
-                raise _broken_off()
+                raise broken_off()
         except ProviderFailure as failure:
-            if failure.code == "provider_timeout" and completion.finish_reason is not None:
-                return  # whole, though not closed
-            if failure.code == "provider_stream_broken" and not begun:
-                raise _TryAgain(failure) from failure
-            raise
+            # The model has said that it was done: the answer is whole, though nobody closed it.
+            if completion.finish_reason is None or failure.code not in ("provider_timeout", "provider_stream_broken"):
+                raise _again_if_nothing_came(failure, completion) from failure
+        if (unfinished := _unfinished(completion)) is not None:
+            raise _again_if_nothing_came(unfinished, completion)
+
+    async def _read(self, provider: Provider, model: Model, body: bytes, completion: Completion, deliver: Deliver, span: Span) -> None:
+        started, timeouts = time.monotonic(), provider.timeouts
+        loop = asyncio.get_running_loop()
+        first_payload = timeouts.first_payload if model.stream else timeouts.total
+        begun = False
+        async with (
+            _timed(first_payload, "The provider sent nothing in time.") as timer,
+            self._open(provider, model, body) as response,
+        ):
+            async for payloads in _payloads(response):
+                deltas, failure = _feed(completion, payloads)
+                finishing = completion.finish_reason is not None
+                timer.reschedule(loop.time() + (min(AFTER_FINISH_SECONDS, timeouts.idle) if finishing else timeouts.idle))
+                if deltas and not begun:
+                    span.set_attribute("gen_ai.response.time_to_first_chunk", time.monotonic() - started)
+                    begun = True
+                if deltas:
+                    await deliver(deltas)
+                if failure is not None:
+                    raise failure
+                if completion.finished:
+                    break
 
     @asynccontextmanager
-    async def _open(self, provider: Provider, body: bytes) -> AsyncIterator[httpx.Response]:
-        headers = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
-        if provider.api_key is not None:
-            headers["authorization"] = f"Bearer {provider.api_key.get_secret_value()}"
+    async def _open(self, provider: Provider, model: Model, body: bytes) -> AsyncIterator[httpx.Response]:
+        accept = "text/event-stream" if model.stream else "application/json"
+        headers = {"content-type": "application/json", "accept": accept, "accept-encoding": "identity"}
+        if (key := _key(provider)) is not None:
+            headers["authorization"] = f"Bearer {key}"
         try:
             request = httpx.Request(
                 "POST",
@@ -183,44 +188,57 @@ class ChatModel:
                 extensions={"timeout": {"connect": provider.timeouts.connect}},
             )
             response = await self._transport.handle_async_request(request)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise _TryAgain(_unreachable(error)) from error
+        except TRANSPORT_ERRORS as error:
+            raise _TryAgain(_unreachable(provider, error)) from error
         try:
             if response.status_code != 200:
-                raise await _refusal(response)
+                raise await _refused(response)
             yield response
-        except (httpx.HTTPError, OSError) as error:
-            raise _broken_off() from error
+        except TRANSPORT_ERRORS as error:
+            raise broken_off() from error
         finally:
             await response.aclose()
 
 
+def _key(provider: Provider) -> str | None:
+    return None if provider.api_key is None else provider.api_key.get_secret_value() or None
+
+
 async def _payloads(response: httpx.Response) -> AsyncIterator[list[str]]:
     """The payloads of each read; reads that hold none (comments) are passed over and feed no timer."""
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise ProviderFailure("provider_malformed", "The provider compressed its stream, which was not asked for.", retriable=False)
-    if "text/event-stream" not in response.headers.get("content-type", "text/event-stream"):
-        await _not_a_stream(response)
-    reader, size = PayloadReader(), 0
+    if response.headers.get("content-encoding", "") not in ("", "identity"):
+        raise ProviderFailure("provider_malformed", "The provider compressed its answer, which was not asked for.", retriable=False)
     try:
+        if "text/event-stream" not in response.headers.get("content-type", "text/event-stream"):
+            yield [await _whole_answer(response)]
+            return
+        reader, size = PayloadReader(), 0
         async for data in response.aiter_raw():
             size += len(data)
             if size > STREAM_BYTES_MAX:
                 raise MalformedStream("the answer is too large")
             if payloads := reader.feed(data):
                 yield payloads
-        if payloads := reader.close():
+        # A last line without an end may be one that broke off.
+        if payloads := [rest for rest in reader.close() if rest.startswith("[DONE]") or _json(rest.encode()) is not None]:
             yield payloads
     except MalformedStream as error:
-        raise ProviderFailure("provider_malformed", f"The provider's answer cannot be read: {error}.", retriable=False) from None
+        raise _malformed(error) from None
 
 
-async def _not_a_stream(response: httpx.Response) -> None:
-    """Whatever this is, it is not the stream that was asked for: an error in a 200, an HTML page."""
-    said = error_message(_json(await _bounded_body(response)))
-    if said is not None:
-        raise ProviderFailure("provider_refused", _quoted(said), retriable=False)
-    raise ProviderFailure("provider_malformed", "The provider answered with something that is not a stream.", retriable=False)
+async def _whole_answer(response: httpx.Response) -> str:
+    """An answer in one piece, asked for or not; an error in a 200 is left to who reads it.
+
+    Raises:
+        MalformedStream: too large, or no JSON (an HTML page).
+    """
+    body = await _bounded_body(response, LINE_CHARACTERS_MAX)
+    if len(body) > LINE_CHARACTERS_MAX:
+        raise MalformedStream("the answer is too large")
+    value = _json(body)
+    if not isinstance(value, dict | list) or ("choices" not in value and said_error(value) is None):
+        raise MalformedStream("it is neither a stream nor a completion")
+    return body.decode(errors="replace")
 
 
 def _feed(completion: Completion, payloads: list[str]) -> tuple[list[Delta], ProviderFailure | None]:
@@ -230,40 +248,55 @@ def _feed(completion: Completion, payloads: list[str]) -> tuple[list[Delta], Pro
         for payload in payloads:
             deltas += completion.feed(payload)
     except ProviderSaidError as error:
-        return deltas, ProviderFailure("provider_refused", _quoted(str(error)), retriable=False)
+        return deltas, failure_of(error.said)
     except MalformedStream as error:
-        return deltas, ProviderFailure("provider_malformed", f"The provider's answer cannot be read: {error}.", retriable=False)
+        return deltas, _malformed(error)
     return deltas, None
 
 
-async def _refusal(response: httpx.Response) -> ProviderFailure | _TryAgain:
+def _malformed(error: MalformedStream) -> ProviderFailure:
+    return ProviderFailure("provider_malformed", f"The provider's answer cannot be read: {error}.", retriable=False)
+
+
+def _again_if_nothing_came(failure: ProviderFailure, completion: Completion) -> ProviderFailure | _TryAgain:
+    """Only before the first token, and not after a timeout, is a passing failure tried again."""
+    passes = failure.retriable and failure.code != "provider_timeout"
+    return _TryAgain(failure) if passes and not completion.begun else failure
+
+
+def _unfinished(completion: Completion) -> ProviderFailure | None:
+    """Why a completion that has ended is no answer, by its finish reason."""
+    if completion.finish_reason in FAILED_REASONS:
+        return ProviderFailure(
+            "provider_stream_broken", f"The provider gave up in mid-answer ({completion.finish_reason}).", retriable=True
+        )
+    if completion.finish_reason == "content_filter":
+        return ProviderFailure("provider_refused", "The provider's content filter stopped the answer.", retriable=False)
+    return None
+
+
+async def _refused(response: httpx.Response) -> ProviderFailure | _TryAgain:
     """What a status other than 200 means."""
     status = response.status_code
     if 300 <= status < 400:
         return ProviderFailure("provider_refused", "The provider redirects to another address, which is not followed.", retriable=False)
-    said = error_message(_json(await _bounded_body(response)))
-    message = _quoted(said) if said else f"The provider answered with HTTP status {status}."
-    if status == 429:
-        return _TryAgain(ProviderFailure("provider_rate_limited", message, retriable=True), _retry_after(response))
-    if status in RETRIED_STATUSES:
-        return _TryAgain(ProviderFailure("provider_unreachable", message, retriable=True), _retry_after(response))
-    if status == 413 or (said and _speaks_of_length(said)):
-        return ProviderFailure("context_too_long", message, retriable=False)
-    return ProviderFailure("provider_refused", message, retriable=False)
+    said = refusal(status, _json(await _bounded_body(response, ERROR_BODY_BYTES_MAX)))
+    failure = failure_of(said)
+    if not said.passes or failure.code == "context_too_long":
+        return failure
+    if failure.code == "provider_refused":
+        failure = ProviderFailure("provider_unreachable", said.message, retriable=True)
+    return _TryAgain(failure, _retry_after(response))
 
 
-def _speaks_of_length(said: str) -> bool:
-    words = said.lower()
-    return "context length" in words or "context_length" in words or "maximum context" in words
-
-
-async def _bounded_body(response: httpx.Response) -> bytes:
-    body = b""
+async def _bounded_body(response: httpx.Response, bytes_max: int) -> bytes:
+    """The body, or somewhat more than `bytes_max` of it."""
+    body = bytearray()
     async for data in response.aiter_raw():
         body += data
-        if len(body) > ERROR_BODY_BYTES_MAX:
+        if len(body) > bytes_max:
             break
-    return body
+    return bytes(body)
 
 
 def _json(body: bytes) -> Any:
@@ -273,34 +306,14 @@ def _json(body: bytes) -> Any:
         return None
 
 
-def _quoted(words: str) -> str:
-    return words if len(words) <= QUOTED_CHARACTERS_MAX else words[:QUOTED_CHARACTERS_MAX] + "…"
-
-
-@contextmanager
-def _without_key(provider: Provider) -> Iterator[None]:
-    """Some providers quote the key that they refuse: it goes no further."""
-    try:
-        yield
-    except (ProviderFailure, _TryAgain) as error:
-        failure = error.failure if isinstance(error, _TryAgain) else error
-        if provider.api_key is not None and (key := provider.api_key.get_secret_value()):
-            failure.message = failure.message.replace(key, "[key]")
-        raise
-
-
-def _broken_off() -> ProviderFailure:
-    return ProviderFailure("provider_stream_broken", "The provider's answer broke off before its end.", retriable=True)
-
-
-def _unreachable(error: BaseException) -> ProviderFailure:
-    logger.warning("The provider cannot be reached: %s: %s", type(error).__name__, error)
+def _unreachable(provider: Provider, error: BaseException) -> ProviderFailure:
+    logger.warning("%s cannot be reached: %s: %s", provider.name, type(error).__name__, without_key(str(error), _key(provider)))
     return ProviderFailure("provider_unreachable", "The provider cannot be reached.", retriable=True)
 
 
 def _retry_after(response: httpx.Response) -> float | None:
     value = response.headers.get("retry-after", "")
-    if value.isascii() and value.isdigit():
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
         return float(value)
     try:
         moment = email.utils.parsedate_to_datetime(value)

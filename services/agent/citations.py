@@ -1,60 +1,75 @@
-"""Which of the numbers in an answer are citations (ON-16).
+"""The citations in an answer: which of its marks are some, and what becomes of them when a model reads the answer again.
 
-The text is read as Markdown: a number counts where a reader sees it as text, not in code, links, images, HTML, escapes or footnotes.
+A mark counts where a reader sees it as text (ON-16); what Markdown makes of the rest is `markdown_blocks` and `markdown_inline`. The same
+reading serves the end of a stream, a reload, an import, and the history that is sent to a model.
 """
 
 import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from services.agent.markdown_blocks import inline_text
+from services.agent.markdown_inline import MarkdownMarkers
 
-# [1]  [1, 2]  [1，2]  【1】; footnotes [^1] and wiki links [[1]] do not match.
-MARKER = re.compile(r"(?<!\[)\[(\d{1,4}(?:\s{0,3}[,，、]\s{0,3}\d{1,4}){0,31})\](?!\])|【(\d{1,4}(?:\s{0,3}[,，、]\s{0,3}\d{1,4}){0,31})】")
-NUMBER = re.compile(r"\d+")
-
-_markdown = MarkdownIt("commonmark").enable("table").disable("text_join")  # joined text forgets what was escaped
-
-
-def cited_numbers(text: str, known: frozenset[int] | set[int]) -> list[int]:
-    """The known numbers that `text` cites, each once, in the order of first citation."""
-    if not known or not any(character in text for character in "[【"):
-        return []
-    seen: dict[int, None] = {}
-    for token in _markdown.parse(text):
-        if token.type != "inline" or not token.children:
-            continue
-        for run in _visible_runs(token.children):
-            for match in MARKER.finditer(run):
-                for number in NUMBER.findall(match[1] or match[2]):
-                    if int(number) in known:
-                        seen.setdefault(int(number))
-    return list(seen)
+# [1]  [1, 2]  [1，2]  [1、2], and what older answers have: [cit_blk_…] (ON-17). Footnotes [^1] and wiki links [[1]] are none.
+_NUMBERS = r"[0-9]{1,4}(?:[^\S\n]{0,3}[,，、][^\S\n]{0,3}[0-9]{1,4}){0,31}"
+_CITATION_ID = r"cit_blk_[A-Za-z0-9_-]{1,200}"
+_MARK = rf"(?<!\[)\[{_NUMBERS}\]|\[{_NUMBERS}\](?!\])|\[{_CITATION_ID}\]|【{_NUMBERS}】"
+_ANY_MARK = re.compile(_MARK)
+_NUMBER = re.compile(r"[0-9]+")
+_MARKS = MarkdownMarkers(_MARK, inside="[0-9c]")
 
 
-def _visible_runs(children: list[Token]) -> list[str]:
-    """The stretches of plain text; whatever is not plain text parts them."""
-    runs, depth = [""], 0
-    for child in children:
-        if child.type == "link_open":
-            depth += 1
-        elif child.type == "link_close":
-            depth -= 1
-        if child.type == "text" and not depth:
-            runs[-1] += child.content
-        elif runs[-1]:
-            runs.append("")
-    return runs
+# A source of an imported answer may have no path.
+UNNAMED = "an earlier source"
+
+# The note's path by what cites it: a source's number, or its `citation_id`.
+type Names = Mapping[int | str, str]
 
 
-def without_numbers(text: str, names: dict[int, str]) -> str:
-    """An earlier answer for the model to read again: its numbers become the names of their notes, so that they cannot be
-    taken for the numbers of the answer to come (ON-13).
+def cited_sources(text: str, sources: Iterable[Mapping[str, Any]]) -> list[int]:
+    """The numbers of the sources that an answer cites. What the end of a stream says, a reload says again (ON-16)."""
+    sources = list(sources)
+    legacy = {source["citation_id"]: source["number"] for source in sources if source["citation_id"]}
+    return cited_numbers(text, [source["number"] for source in sources], legacy=legacy)
+
+
+def cited_numbers(text: str, numbers: Collection[int], *, legacy: Mapping[str, int] | None = None) -> list[int]:
+    """The `numbers` that `text` cites, each once, in the order of first citation.
+
+    `legacy` has the number of each source by its `citation_id`, for older answers, which cite it so. What is unknown is text.
     """
+    known: dict[int | str, int] = {number: number for number in numbers}
+    known.update(legacy or {})
+    cited: dict[int, None] = {}
+    for mark in _MARKS.texts(inline_text(text)) if known and _ANY_MARK.search(text) else ():
+        cited.update(dict.fromkeys(known[key] for key in _keys(mark) if key in known))
+    return list(cited)
 
-    def replaced(match: re.Match[str]) -> str:
-        found = [int(number) for number in NUMBER.findall(match[1] or match[2])]
-        if not all(number in names for number in found):
-            return match[0]
-        return "".join(f"({names[number]})" for number in found)
 
-    return MARKER.sub(replaced, text)
+def names_of(sources: Iterable[Mapping[str, Any]]) -> Names:
+    """What `without_numbers` needs, from the sources of an answer."""
+    return {key: source["file_path"] or UNNAMED for source in sources for key in (source["number"], source["citation_id"]) if key}
+
+
+def without_numbers(text: str, names: Names) -> str:
+    """An earlier answer for a model to read again: what it cites is named by its note, so that no number can be taken for one of the
+    answer to come (ON-13). Everything else stays as it is.
+    """
+    named: dict[str, str] = {}
+    parts: list[str] = []
+    end = 0
+    for found in _MARKS.find(inline_text(text)) if names and _ANY_MARK.search(text) else ():
+        mark, start = found["marker"], found.start("marker")
+        if mark not in named:
+            keys = _keys(mark)
+            is_known = any(key in names for key in keys)
+            named[mark] = "".join(f"({names[key]})" if key in names else f"[{key}]" for key in keys) if is_known else mark
+        parts += (text[end:start], named[mark])
+        end = start + len(mark)
+    return "".join((*parts, text[end:]))
+
+
+def _keys(mark: str) -> list[int | str]:
+    inside = mark[1:-1]
+    return [inside] if inside.startswith("c") else [int(number) for number in _NUMBER.findall(inside)]

@@ -7,7 +7,9 @@ from uuid import UUID
 import asyncpg
 
 from services.agent import tree
-from shared.contracts.chat import ChatMessage, Conversation, ConversationPage, ConversationSummary, ToolCall
+from services.agent.citations import cited_sources
+from services.agent.history import open_conversation
+from shared.contracts.chat import ChatMessage, Conversation, ConversationPage, ConversationSummary, ImportConversation, ToolCall
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database import cursor as cursors
 from shared.database.pool import Connection, Pool, connection, transaction
@@ -15,7 +17,7 @@ from shared.database.pool import Connection, Pool, connection, transaction
 # What a message contributes to a conversation's page; `versions` are the siblings of its role.
 MESSAGE_COLUMNS = """
     m.id, m.turn_id, m.parent_message_id, m.role, m.content, m.status, m.thinking, m.activity_json, m.injected, m.tool_calls, m.sources,
-    m.left_out, m.cited, m.usage, m.rounds, m.created_at,
+    m.left_out, m.usage, m.rounds, m.created_at,
     ARRAY(SELECT s.id FROM messages s WHERE s.conversation_id = m.conversation_id AND s.role = m.role
           AND s.parent_message_id IS NOT DISTINCT FROM m.parent_message_id ORDER BY s.position) AS versions
 """
@@ -42,7 +44,7 @@ class Conversations:
             rows = await db.fetch(
                 """
                 SELECT id, title, workspace, created_at, updated_at FROM conversations
-                WHERE account_id = $1 AND ($2::timestamptz IS NULL OR (updated_at, id) < ($2, $3::uuid))
+                WHERE account_id = $1 AND NOT transient AND ($2::timestamptz IS NULL OR (updated_at, id) < ($2, $3::uuid))
                 ORDER BY updated_at DESC, id DESC LIMIT $4
                 """,
                 account, moment, identifier, limit + 1,
@@ -73,12 +75,19 @@ class Conversations:
             messages=[_message(message) for message in messages],
         )
 
+    async def import_(self, request: ImportConversation, account: UUID) -> Conversation:
+        """A history from elsewhere as a conversation, all or nothing (VT-5)."""
+        async with transaction(self._pool) as db:
+            conversation_id = await open_conversation(db, account, request.title, request.workspace, request.messages)
+            return await self._get(db, conversation_id, account)
+
     async def rename(self, conversation_id: UUID, account: UUID, title: str) -> ConversationSummary:
-        """Give it a title."""
+        """Give it a title; a transient one is kept from then on."""
         async with connection(self._pool) as db:
             row = await db.fetchrow(
-                "UPDATE conversations SET title = $3 WHERE id = $1 AND account_id = $2 RETURNING *", conversation_id, account, title
-            )
+                "UPDATE conversations SET title = $3, transient = false WHERE id = $1 AND account_id = $2 RETURNING *",
+                conversation_id, account, title,
+            )  # fmt: skip
         if row is None:
             raise tree.no_conversation()
         return _summary(row)
@@ -143,7 +152,7 @@ def _message(row: asyncpg.Record) -> ChatMessage:
         tool_calls=[ToolCall(**call) for call in row["tool_calls"]],
         sources=row["sources"],
         left_out=row["left_out"],
-        cited=row["cited"],
+        cited=cited_sources(row["content"], row["sources"]),
         versions=row["versions"],
         usage=row["usage"],
         created_at=row["created_at"],

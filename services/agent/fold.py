@@ -109,11 +109,6 @@ class Fold:
         """Calls that began and have not ended."""
         return [call for call in self.tool_calls.values() if call["status"] == "running"]
 
-    @property
-    def cited(self) -> list[int]:
-        """The numbers that the text cites; known at the end."""
-        return list(self.done["cited"]) if self.done else []
-
     def _think(self, text: str) -> None:
         last = self._activity[-1] if self._activity else None
         if isinstance(last, list):

@@ -17,8 +17,9 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
+from services.agent.succession import Succession
 from services.agent.tenure import Tenure
-from services.agent.turn_store import TurnStore
+from services.agent.turn_store import NOBODY, TurnStore
 from services.agent.turns import Turns
 from shared.contracts.chat import ALIVE
 from shared.contracts.errors import ServiceError
@@ -44,12 +45,13 @@ class _Observation:
 class Lease:
     """This agent's beat, and its eye on the others."""
 
-    def __init__(self, pool: Pool, bus: Bus, store: TurnStore, tenure: Tenure, turns: Turns) -> None:
+    def __init__(self, pool: Pool, bus: Bus, store: TurnStore, tenure: Tenure, turns: Turns, succession: Succession) -> None:
         self._pool = pool
         self._bus = bus
         self._store = store
         self._tenure = tenure
         self._turns = turns
+        self._succession = succession
         self._seen: dict[UUID, _Observation] = {}
         self._orphans: dict[UUID, float] = {}
 
@@ -67,14 +69,19 @@ class Lease:
             self._tenure.tick()
             try:
                 await self._beat()
-                for owner in await self._gone():
-                    await self._take_over_from(owner)
-                for turn_id in await self._own_orphans():
-                    await self._turns.take_over(turn_id, self._store.owner)
+                gone = await self._gone()
+                if not self._bus.stopping:
+                    await self._take_over(gone)
             except ServiceError:
                 self._seen.clear()  # what we did not see for a while we cannot judge
                 self._orphans.clear()
             await asyncio.sleep(BEAT_SECONDS)
+
+    async def _take_over(self, gone: Iterable[UUID]) -> None:
+        for owner in gone:
+            await self._take_over_from(owner)
+        for turn_id in await self._own_orphans():
+            await self._succession.take_over(turn_id, self._store.owner)
 
     async def _beat(self) -> None:
         """Say that we live; learn which of our turns were cancelled or are ours no longer."""
@@ -95,24 +102,27 @@ class Lease:
         await self._turns.confirm([row["id"] for row in rows if not row["ours"]], asked_at)
 
     async def _gone(self) -> Iterable[UUID]:
-        """Owners of running turns whose beat has stood still for long enough."""
+        """Agents whose beat has stood still for long enough, and whoever is named as the owner of a turn without being an agent."""
         async with connection(self._pool) as db:
             rows = await db.fetch(
                 """
-                SELECT owner, COALESCE(max(agents.beats), 0) AS beats FROM turns LEFT JOIN agents ON agents.id = turns.owner
-                WHERE status = 'running' AND owner <> $1 GROUP BY owner
+                SELECT id, max(beats) AS beats FROM (
+                    SELECT id, beats FROM agents UNION ALL SELECT owner, 0 FROM turns WHERE status = 'running'
+                ) AS known WHERE id <> $1 GROUP BY id
                 """,
                 self._store.owner,
             )
         now = time.monotonic()
         seen = {}
         for row in rows:
-            before = self._seen.get(row["owner"])
+            before = self._seen.get(row["id"])
             same = before is not None and before.beats == row["beats"]
-            seen[row["owner"]] = before if before is not None and same else _Observation(row["beats"], now)
+            seen[row["id"]] = before if before is not None and same else _Observation(row["beats"], now)
         self._seen = seen
-        missed = {owner: now - observation.since for owner, observation in seen.items() if now - observation.since >= MISSED_AFTER_SECONDS}
-        return [owner for owner, seconds in missed.items() if seconds >= GONE_AFTER_SECONDS or not await self._is_there(owner)]
+        missed = {agent: now - observation.since for agent, observation in seen.items() if now - observation.since >= MISSED_AFTER_SECONDS}
+        self._turns.colleagues = bool(seen.keys() - missed.keys() - {NOBODY})
+        gone = [agent for agent, seconds in missed.items() if seconds >= GONE_AFTER_SECONDS or not await self._is_there(agent)]
+        return {*gone, NOBODY} & seen.keys()
 
     async def _is_there(self, owner: UUID) -> bool:
         """Whether the agent's process is connected to NATS, though it may not answer."""
@@ -129,14 +139,23 @@ class Lease:
         async with connection(self._pool) as db:
             rows = await db.fetch("SELECT id FROM turns WHERE owner = $1 AND status = 'running'", self._store.owner)
         now = time.monotonic()
+        busy = self._turns.running.keys() | self._succession.at_work
         # A turn is in the database a moment before it is among the running ones.
-        self._orphans = {row["id"]: self._orphans.get(row["id"], now) for row in rows if row["id"] not in self._turns.busy}
+        self._orphans = {row["id"]: self._orphans.get(row["id"], now) for row in rows if row["id"] not in busy}
         return [turn_id for turn_id, since in self._orphans.items() if now - since >= GONE_AFTER_SECONDS]
 
     async def _take_over_from(self, owner: UUID) -> None:
         async with connection(self._pool) as db:
             rows = await db.fetch("SELECT id FROM turns WHERE owner = $1 AND status = 'running'", owner)
         for row in rows:
-            await self._turns.take_over(row["id"], owner)
+            await self._succession.take_over(row["id"], owner)
         async with connection(self._pool) as db:
             await db.execute("DELETE FROM agents WHERE id = $1", owner)
+
+    async def leave(self) -> None:
+        """Stop beating, so that nobody waits for us."""
+        try:
+            async with connection(self._pool) as db:
+                await db.execute("DELETE FROM agents WHERE id = $1", self._store.owner)
+        except ServiceError as error:
+            logger.warning("Could not take leave: %s", error.detail)

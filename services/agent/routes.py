@@ -3,13 +3,16 @@
 from services.agent.conversations import Conversations
 from services.agent.providers import Providers
 from services.agent.source_states import with_states
+from services.agent.turn_reader import TurnReader
 from services.agent.turns import Turns, require_account
+from services.agent.workspace_access import require_readable
 from shared.contracts import chat
 from shared.contracts.chat import (
     Conversation,
     ConversationPage,
     ConversationRef,
     ConversationSummary,
+    ImportConversation,
     ListConversations,
     LogRequest,
     ProviderInfo,
@@ -31,8 +34,9 @@ from shared.messaging.scope import Scope
 class Handlers:
     """Thin: names the account, passes on."""
 
-    def __init__(self, bus: Bus, conversations: Conversations, turns: Turns, providers: Providers) -> None:
+    def __init__(self, bus: Bus, conversations: Conversations, turns: Turns, reader: TurnReader, providers: Providers) -> None:
         self._bus = bus
+        self._reader = reader
         self._conversations = conversations
         self._turns = turns
         self._providers = providers
@@ -41,13 +45,13 @@ class Handlers:
         return await self._turns.start(request, scope)
 
     async def state(self, request: TurnRef, scope: Scope) -> TurnState:
-        return await self._turns.state(request.turn, scope)
+        return await self._reader.state(request.turn, require_account(scope).id)
 
     async def log(self, request: LogRequest, scope: Scope) -> TurnLog:
-        return await self._turns.log(request, scope)
+        return await self._reader.log(request, require_account(scope).id)
 
     async def result(self, request: TurnRef, scope: Scope) -> TurnResult:
-        result = await self._turns.result(request.turn, scope)
+        result = await self._reader.result(request.turn, require_account(scope).id)
         (message,) = await with_states(self._bus.client, [result.message], scope)
         return result.model_copy(update={"message": message})
 
@@ -60,6 +64,10 @@ class Handlers:
 
     async def get(self, request: ConversationRef, scope: Scope) -> Conversation:
         return await self._stated(await self._conversations.get(request.conversation, require_account(scope).id), scope)
+
+    async def import_(self, request: ImportConversation, scope: Scope) -> Conversation:
+        await require_readable(self._bus.client, [request.workspace], scope)
+        return await self._stated(await self._conversations.import_(request, require_account(scope).id), scope)
 
     async def rename(self, request: RenameConversation, scope: Scope) -> ConversationSummary:
         return await self._conversations.rename(request.conversation, require_account(scope).id, request.title)
@@ -78,7 +86,7 @@ class Handlers:
 
     async def providers(self, _: Empty, __: Scope) -> ProviderList:
         return ProviderList(
-            items=[ProviderInfo(name=one.name, models=one.models, tool_calling=one.tool_calling) for one in self._providers.all]
+            items=[ProviderInfo(name=one.name, models=one.model_names, tool_calling=one.tool_calling) for one in self._providers.all]
         )
 
     def routes(self) -> list[Route]:  # type: ignore[type-arg]  # each line is typed by its query
@@ -91,6 +99,7 @@ class Handlers:
             Route(chat.TURN_CANCEL, self.cancel),
             Route(chat.CONVERSATION_LIST, self.page),
             Route(chat.CONVERSATION_GET, self.get),
+            Route(chat.CONVERSATION_IMPORT, self.import_),
             Route(chat.CONVERSATION_RENAME, self.rename),
             Route(chat.CONVERSATION_DELETE, self.delete),
             Route(chat.CONVERSATION_SELECT, self.select),

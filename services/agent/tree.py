@@ -32,6 +32,18 @@ async def message(db: Connection, conversation_id: UUID, message_id: UUID) -> as
     return row
 
 
+async def question(db: Connection, conversation_id: UUID, reply: asyncpg.Record) -> UUID:
+    """The user's message that a reply answers. In a history from elsewhere a reply may follow another, or nothing.
+
+    Raises:
+        ServiceError: `invalid`.
+    """
+    parent: UUID | None = reply["parent_message_id"]
+    if parent is None or (await message(db, conversation_id, parent))["role"] != "user":
+        raise ServiceError(ErrorCode.INVALID, "This reply answers no message of the user's, so it cannot be made anew.")
+    return parent
+
+
 async def branch(db: Connection, leaf: UUID) -> list[Past]:
     """The branch that ends with `leaf`, root first."""
     rows = await db.fetch(

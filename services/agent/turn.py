@@ -6,22 +6,26 @@ Whatever happens, the turn's log ends with one `Done`, and what there was is sto
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import orjson
 
 from services.agent import prompt
-from services.agent.chat_model import ChatModel, CompletionRequest, ProviderFailure
-from services.agent.citations import cited_numbers
-from services.agent.completion import Call, CallArguments, CallStarted, Completion, Delta, Text, Thinking
+from services.agent.chat_model import ChatModel, CompletionRequest
+from services.agent.completion import Completion
 from services.agent.conversations import shown
+from services.agent.delivery import Delivery
+from services.agent.ending import ENDING_SECONDS, SHUTDOWN, Ending, TurnFailure, end_open_calls, status_of_cancel
 from services.agent.prompt import Past, Round
+from services.agent.provider_failure import ProviderFailure
 from services.agent.providers import Provider
 from services.agent.rag_search import Searches, SourceBook
+from services.agent.tool_calls import Call, arguments_of
 from services.agent.turn_log import TurnLog
-from services.agent.turn_store import Checkpoint, Ended, Turn, TurnStore
+from services.agent.turn_store import Checkpoint, Turn, TurnStore
 from shared.contracts import retrieval
 from shared.contracts.chat import EventType, TurnStatus
 from shared.contracts.errors import ServiceError
@@ -35,26 +39,13 @@ RETRIEVAL_ROUNDS_MAX = 3  # ON-8
 CALLS_PER_ROUND_MAX = 6  # ON-8
 # How long a turn may take in all.
 TURN_SECONDS_MAX = 900.0
-# How long the end of a turn waits for a database or a connection that is away.
-STORE_SECONDS = 300.0
-DELIVER_SECONDS = 60.0
-# How often a reply that the database refuses, though it is there, is tried before its end alone is stored.
-REFUSALS_MAX = 5
 QUERY_CHARACTERS_MAX = 1000
 # The reason of a cancel that tells an attempt that another has taken over.
 SUPERSEDED = "superseded"
-# Reading this much Markdown would hold up every other turn.
-LONG_CHARACTERS = 50_000
+HAND_OVER_SECONDS = 3.0
 
-
-class TurnFailure(Exception):
-    """The turn ends `failed`; code and message as in the event `Error`."""
-
-    def __init__(self, code: str, message: str, *, retriable: bool) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.retriable = retriable
+# Leaves a turn to another agent; whether there is one.
+type HandOver = Callable[[TurnLog], Coroutine[Any, Any, bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,63 +62,31 @@ class Assignment:
     notices: list[tuple[str, str]] = field(default_factory=list)
     injected: list[dict[str, Any]] = field(default_factory=list)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    instructions: str | None = None
+    sampling: dict[str, Any] = field(default_factory=dict)
 
 
-class UsageSum:
-    """Tokens over the rounds that reported them (ON-12)."""
-
-    def __init__(self, rounds: Iterable[Round] = (), *, partial: bool = False) -> None:
-        """`partial`: a request that was given up consumed tokens that nobody reported."""
-        self._partial = partial
-        self._sums: dict[str, int | None] = dict.fromkeys(
-            ("input_tokens", "output_tokens", "total_tokens", "cached_tokens", "reasoning_tokens")
-        )
-        self._rounds = 0
-        self._reported = 0
-        for round_ in rounds:
-            self.add(round_.usage)
-
-    def add(self, usage: dict[str, Any] | None) -> None:
-        """One round's report, or None where it gave none."""
-        self._rounds += 1
-        if usage is None:
-            return
-        self._reported += 1
-        found = {
-            "input_tokens": usage.get("prompt_tokens"),
-            "output_tokens": usage.get("completion_tokens"),
-            "total_tokens": usage.get("total_tokens"),
-            "cached_tokens": _inner(usage, "prompt_tokens_details", "cached_tokens", "prompt_cache_hit_tokens"),
-            "reasoning_tokens": _inner(usage, "completion_tokens_details", "reasoning_tokens"),
-        }
-        for name, count in found.items():
-            if isinstance(count, int) and count >= 0:
-                self._sums[name] = (self._sums[name] or 0) + count
-
-    def event(self) -> dict[str, Any]:
-        """The fields of the event `Usage`."""
-        return {**self._sums, "rounds": self._rounds, "partial": self._partial or self._reported < self._rounds}
-
-
-def _inner(usage: dict[str, Any], group: str, name: str, flat: str | None = None) -> Any:
-    details = usage.get(group)
-    inner = details.get(name) if isinstance(details, dict) else None
-    return inner if inner is not None or flat is None else usage.get(flat)
+def attempt_scope(turn_id: UUID, attempt: int) -> str:
+    """The scope that an attempt runs under, below the turn's: whoever cancels the turn reaches it, whoever supersedes it only it."""
+    return f"{turn_id}.attempt-{attempt}"
 
 
 class TurnRun:
     """A turn in progress in this process."""
 
-    def __init__(self, assignment: Assignment, log: TurnLog, model: ChatModel, store: TurnStore) -> None:
+    def __init__(self, assignment: Assignment, log: TurnLog, model: ChatModel, store: TurnStore, hand_over: HandOver) -> None:
         self.turn = assignment.turn
         self.log = log
         self._assignment = assignment
         self._model = model
         self._store = store
+        self._hand_over = hand_over
         self._rounds = list(assignment.checkpoint.rounds)
         self._restarted = log.attempt > 1
         self._book = SourceBook(log.fold.numbers, (result for round_ in self._rounds for result in round_.results.values()))
         self._storing: asyncio.Task[None] | None = None
+        self._rule = assignment.provider.model(assignment.model)
+        self._past_call_ids = prompt.call_ids(assignment.past)
         self.begun = False
 
     async def conduct(self) -> None:
@@ -138,10 +97,10 @@ class TurnRun:
             status = await self._rounds_to_the_end()
         except asyncio.CancelledError as cancel:
             reason = str(cancel.args[0]) if cancel.args else "requested"
-            if reason == SUPERSEDED:
+            if reason == SUPERSEDED or (reason == SHUTDOWN and await self._handed_over()):
                 self.log.fence()
                 return
-            status, failure = _status_of_cancel(reason)
+            status, failure = status_of_cancel(reason)
         except (TurnFailure, ProviderFailure) as error:
             status, failure = "failed", error
         except Exception:
@@ -152,16 +111,22 @@ class TurnRun:
             )
         await self._finish(status, failure)
 
+    async def _handed_over(self) -> bool:
+        """This process stops: whether another agent goes on with the turn."""
+        try:
+            return await shielded(self._hand_over(self.log), HAND_OVER_SECONDS)
+        except (ServiceError, TimeoutError):
+            return False
+
     async def cancelled_before_start(self, reason: str) -> None:
         """End a turn whose cancel was here before its work."""
         await self._started()
-        await self._finish(*_status_of_cancel(reason))
+        await self._finish(*status_of_cancel(reason))
 
     async def _finish(self, status: TurnStatus, failure: TurnFailure | ProviderFailure | None) -> None:
-        usage = UsageSum(self._rounds, partial=self._restarted)
-        ending = Ending(self.turn, self.log, self._store, self._rounds, usage, self._book.numbers)
+        ending = Ending(self.turn, self.log, self._store, self._rounds)
         try:
-            await shielded(ending.write(status, failure), STORE_SECONDS + DELIVER_SECONDS)
+            await shielded(ending.write(status, failure), ENDING_SECONDS)
         except asyncio.CancelledError:
             logger.info("Turn %s was cancelled again while it ended", self.turn.id)
 
@@ -169,20 +134,18 @@ class TurnRun:
         await self._started()
         if self._restarted:
             await self._restart_round()
-        messages = prompt.branch(
-            self._assignment.past, self._assignment.provider.reasoning_replay, searching=self._assignment.searches is not None
-        )
+        searching, replay = self._assignment.searches is not None, self._rule.reasoning_replay
+        messages = prompt.branch(self._assignment.past, replay, searching=searching, instructions=self._assignment.instructions)
         for round_ in self._rounds:
-            messages += prompt.said(round_, self._assignment.provider.reasoning_replay)
+            messages += prompt.said(round_, replay)
         round_number = len(self._rounds)
         while True:
             round_number += 1
-            offering = self._assignment.searches is not None and round_number <= RETRIEVAL_ROUNDS_MAX
-            if self._assignment.searches is not None and not offering:
-                messages.append({"role": "system", "content": prompt.LAST_REQUEST})
-            completion = await self._ask(messages, round_number, offering=offering)
+            offering = searching and round_number <= RETRIEVAL_ROUNDS_MAX
+            last = searching and not offering
+            completion = await self._ask(prompt.without_more_searches(messages) if last else messages, round_number, offering=offering)
             if not completion.calls:
-                return self._answered(completion)
+                return await self._answered(completion)
             if not offering:
                 await self._refuse(completion.calls, round_number, "No more calls can be made in this reply.")
                 await self.log.emit(
@@ -191,7 +154,7 @@ class TurnRun:
                 return "limit_reached"
             await self._search(completion, round_number)
             self._store_checkpoint()
-            messages += prompt.said(self._rounds[-1], self._assignment.provider.reasoning_replay)
+            messages += prompt.said(self._rounds[-1], replay)
 
     async def _started(self) -> None:
         """The events that a turn begins with; of a turn that was taken over, those that are missing."""
@@ -231,34 +194,36 @@ class TurnRun:
 
     async def _ask(self, messages: list[dict[str, Any]], round_number: int, *, offering: bool) -> Completion:
         """One request to the model, streamed into the log. What it produced is kept as a round even when it is interrupted."""
-        completion = Completion(taken=frozenset(self.log.fold.call_ids))
+        completion = Completion(taken=self._past_call_ids | self.log.fold.call_ids)
         round_ = Round()
         self._rounds.append(round_)
         deliver = Delivery(self.log, completion, round_number)
-        request = CompletionRequest(self._assignment.model, messages, [prompt.SEARCH_TOOL] if offering else [])
+        request = CompletionRequest(self._rule, messages, [prompt.SEARCH_TOOL] if offering else [], self._assignment.sampling)
         try:
             await self._model.complete(self._assignment.provider, request, completion, deliver, self._retrying)
         finally:
-            round_.content, round_.thinking = completion.text, completion.thinking
-            round_.calls = [prompt.wire_call(call, _arguments(call)) for call in completion.calls]
+            round_.content, round_.thinking, round_.thinking_field = completion.text, completion.thinking, completion.thinking_field
+            round_.calls = [prompt.wire_call(call, arguments_of(call)) for call in completion.calls]
             round_.usage = completion.usage
         return completion
 
     async def _retrying(self, message: str) -> None:
         await self.log.emit(EventType.NOTICE, code="provider_retry", message=message)
 
-    def _answered(self, completion: Completion) -> TurnStatus:
+    async def _answered(self, completion: Completion) -> TurnStatus:
         if not completion.text.strip():
-            raise TurnFailure("empty_answer", "The model ended without an answer.", retriable=True)
-        if completion.finish_reason == "content_filter":
-            raise TurnFailure("provider_refused", "The provider's content filter stopped the answer.", retriable=False)
+            why = "reached its limit of length before it wrote an answer" if completion.cut_off else "ended without an answer"
+            raise TurnFailure("empty_answer", f"The model {why}.", retriable=True)
+        if completion.cut_off:
+            message = "The model reached its limit of length; the answer is not all it wanted to say."
+            await self.log.emit(EventType.NOTICE, code="answer_truncated", message=message)
         return "completed"
 
     # Searching
 
     async def _search(self, completion: Completion, round_number: int) -> None:
         """Run the round's calls at once; number and report them in the order in which the model made them."""
-        whole = completion.finish_reason != "length"
+        whole = not completion.cut_off
         work = [
             asyncio.create_task(self._execute(call, within_limit=position < CALLS_PER_ROUND_MAX, whole=whole))
             for position, call in enumerate(completion.calls)
@@ -277,7 +242,7 @@ class TurnRun:
             return f"At most {CALLS_PER_ROUND_MAX} calls can be made at once."
         if prompt.OUR_NAMES.get(call.name) != retrieval.TOOL_NAME:
             return f"There is no tool {call.name!r} here; only {prompt.SEARCH_WIRE_NAME} can be called."
-        arguments = _arguments(call) if whole else None
+        arguments = arguments_of(call) if whole else None
         if arguments is None:
             return "The arguments are not a whole JSON object; nothing was executed."
         words = arguments.get("query")
@@ -317,7 +282,7 @@ class TurnRun:
             await self._report(call, why, round_number)
 
     async def _end_call(self, call: Call, status: str, **fields: Any) -> None:
-        arguments = _arguments(call)
+        arguments = arguments_of(call)
         await self.log.emit(
             EventType.TOOL_CALL_END,
             tool_call_id=call.id,
@@ -325,110 +290,6 @@ class TurnRun:
             arguments=arguments if arguments is not None else call.arguments,
             status=status,
             **fields,
-        )
-
-
-class Delivery:
-    """Deltas of one round into events. What arrived together goes out together."""
-
-    def __init__(self, log: TurnLog, completion: Completion, round_number: int) -> None:
-        self._log = log
-        self._completion = completion
-        self._round = round_number
-        # Text after a tool call is parted from the text before by a blank line (ON-11).
-        self._separator = "\n\n" if log.fold.content and not log.fold.content.endswith("\n\n") else ""
-
-    async def __call__(self, deltas: list[Delta]) -> None:
-        """Append events for the deltas and publish them."""
-        for delta in _joined(deltas):
-            match delta:
-                case Thinking(text):
-                    self._log.append(EventType.THINKING_DELTA, text=text)
-                case Text(text):
-                    self._log.append(EventType.TEXT_DELTA, text=self._separator + text)
-                    self._separator = ""
-                case CallStarted(_, identifier, name):
-                    ours = prompt.OUR_NAMES.get(name, name)
-                    self._log.append(EventType.TOOL_CALL_START, tool_call_id=identifier, name=ours, round=self._round)
-                case CallArguments(position, fragment):
-                    identifier = self._completion.call(position).id
-                    self._log.append(EventType.TOOL_CALL_DELTA, tool_call_id=identifier, arguments=fragment)
-        await self._log.publish()
-
-
-def _joined(deltas: list[Delta]) -> list[Delta]:
-    """Neighbouring pieces of text, or of thinking, as one: they came in one read, so nobody waits longer."""
-    joined: list[Delta] = []
-    for delta in deltas:
-        last = joined[-1] if joined else None
-        if isinstance(delta, Text) and isinstance(last, Text):
-            joined[-1] = Text(last.text + delta.text)
-        elif isinstance(delta, Thinking) and isinstance(last, Thinking):
-            joined[-1] = Thinking(last.text + delta.text)
-        else:
-            joined.append(delta)
-    return joined
-
-
-@dataclass(slots=True)
-class Ending:
-    """The end of a turn: everything open is closed, stored, then said."""
-
-    turn: Turn
-    log: TurnLog
-    store: TurnStore
-    rounds: list[Round]
-    usage: UsageSum
-    numbers: frozenset[int]
-
-    async def write(self, status: TurnStatus, failure: TurnFailure | ProviderFailure | None) -> None:
-        """Close open calls, say what failed, store the whole, and only then send `Usage` and `Done`."""
-        fold = self.log.fold
-        await end_open_calls(self.log, "The turn ended before this call did.")
-        if failure is not None:
-            await self.log.emit(EventType.ERROR, code=failure.code, message=failure.message, retriable=failure.retriable)
-        self.log.hold(EventType.USAGE, **self.usage.event())
-        cited = await _cited(fold.content, self.numbers)
-        self.log.hold(EventType.DONE, status=status, cited=cited)
-        if await self._stored() is Ended.SUPERSEDED:
-            self.log.fence()
-            return
-        self.log.release()
-        await self.log.publish()
-        if not await self.log.delivered(DELIVER_SECONDS):
-            logger.error("The end of turn %s could not be published; it is stored", self.turn.id)
-
-    async def _stored(self) -> Ended:
-        """Store, waiting out a database that is away. What cannot be stored at all is left to be taken over."""
-        packed, refusals = self.log.packed(), 0
-        try:
-            async with asyncio.timeout(STORE_SECONDS):
-                while refusals < REFUSALS_MAX:
-                    try:
-                        return await self.store.end(self.turn, self.log.fold, self.rounds, packed)
-                    except ServiceError as error:
-                        logger.warning("Turn %s cannot be stored yet: %s", self.turn.id, error.detail)
-                    except Exception:
-                        refusals += 1
-                        logger.exception("What turn %s came to is refused by the database", self.turn.id)
-                    await asyncio.sleep(0.3)
-                # The one thing worse than a reply that is not kept is a turn without an end, tried again for ever.
-                return await self.store.end_without_content(self.turn, self.log.last_seq, packed)
-        except TimeoutError:
-            logger.error("Turn %s could not be stored; it will be taken over", self.turn.id)  # noqa: TRY400
-            return Ended.SUPERSEDED
-
-
-async def end_open_calls(log: TurnLog, why: str) -> None:
-    """Every `ToolCallStart` gets its `ToolCallEnd` (ON-13)."""
-    for call in log.fold.open_calls:
-        await log.emit(
-            EventType.TOOL_CALL_END,
-            tool_call_id=call["id"],
-            name=call["name"],
-            arguments=parsed(call["arguments"]),
-            status="failed",
-            error=why,
         )
 
 
@@ -440,36 +301,6 @@ async def _stored_or_not(checkpoint: Coroutine[Any, Any, None], before: "asyncio
         await checkpoint
     except ServiceError as error:
         logger.warning("A checkpoint could not be stored: %s", error.detail)
-
-
-async def _cited(text: str, numbers: frozenset[int]) -> list[int]:
-    if len(text) < LONG_CHARACTERS:  # a thread costs more than this does
-        return cited_numbers(text, numbers)
-    return await asyncio.to_thread(cited_numbers, text, numbers)
-
-
-def _status_of_cancel(reason: str) -> tuple[TurnStatus, TurnFailure | None]:
-    """What a cancel makes of a turn: the user's wish is no failure; ours is."""
-    if reason == "deadline":
-        return "cancelled", TurnFailure("deadline_exceeded", "The turn took longer than a turn may take.", retriable=True)
-    if reason == "shutdown":
-        return "failed", TurnFailure("agent_stopped", "The agent was stopped during this turn; ask again.", retriable=True)
-    return "cancelled", None
-
-
-def _arguments(call: Call) -> dict[str, Any] | None:
-    """A call's arguments as the object they should be; None where they are not whole (ON-4). No arguments at all are an empty object."""
-    value = parsed(call.arguments or "{}")
-    return value if isinstance(value, dict) else None
-
-
-def parsed(text: str) -> Any:
-    """JSON, or the text itself where it is none, or holds what cannot be stored."""
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text
-    return text if b"\\u0000" in orjson.dumps(value) else value
 
 
 async def _ended(tasks: list["asyncio.Task[Any]"]) -> None:

@@ -7,6 +7,7 @@ event it has last, and the rest is sent again; readers drop what they have seen.
 import asyncio
 import logging
 import zlib
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,11 +16,12 @@ from nats.aio.client import Client as Nats
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NotFoundError
 
-from services.agent.completion import storable
+from services.agent.characters import storable
 from services.agent.fold import Fold
 from services.agent.tenure import Tenure
 from shared.contracts.chat import EVENTS, LAST_EVENTS, STREAM, EventType, LoggedEvent
 from shared.messaging import headers as names
+from shared.messaging.streams import Stored, read_subject
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,13 @@ class TurnLog:
         """The held events are stored: let them be read and published."""
         self.events += self._held
         self._held = []
+
+    def withdraw(self) -> None:
+        """The held events are not to be after all; nobody has seen them."""
+        self._held = []
+        self.fold = Fold()
+        for event in self.events:
+            self.fold.apply(orjson.loads(event.payload))
 
     def _made(self, type_: EventType, fields: dict[str, Any]) -> LoggedEvent:
         seq = self.fold.last_seq + 1
@@ -160,3 +169,21 @@ def unpack(packed: bytes) -> list[LoggedEvent]:
     return [
         LoggedEvent.model_construct(seq=seq, type=type_, payload=payload) for seq, type_, payload in orjson.loads(zlib.decompress(packed))
     ]
+
+
+async def stored_events(nats: Nats, turn_id: UUID, known: Sequence[LoggedEvent] = ()) -> list[LoggedEvent]:
+    """The log as the stream has it, in order, each number once, up to the first gap. `known` are its first events, known otherwise.
+
+    Where an attempt began, what earlier ones wrote from there on is void.
+    """
+    attempts: dict[int, dict[int, Stored]] = {}
+    for stored in await read_subject(nats, STREAM, EVENTS.subject(turn_id)):
+        attempts.setdefault(int(stored.headers[names.ATTEMPT]), {})[int(stored.headers[names.EVENT_SEQ])] = stored
+    valid: dict[int, Stored] = {}
+    for _, written in sorted(attempts.items()):
+        valid = {seq: stored for seq, stored in valid.items() if seq < min(written)} | written
+    events = list(known)
+    while len(events) + 1 in valid:
+        stored = valid[len(events) + 1]
+        events.append(LoggedEvent(seq=len(events) + 1, type=stored.headers[names.EVENT_TYPE], payload=stored.data.decode()))
+    return events

@@ -13,12 +13,15 @@ import asyncpg
 
 from services.agent import tree
 from services.agent.fold import STATUS_OF_MESSAGE, Fold
+from services.agent.history import open_conversation
 from services.agent.prompt import Past, Round
 from shared.contracts.chat import StartTurn
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database.pool import Connection, Pool, connection, transaction
 
 TITLE_CHARACTERS_MAX = 60
+# Owns the turns that an agent which stops has left to the others.
+NOBODY = UUID(int=0)
 
 
 class Ended(Enum):
@@ -115,13 +118,17 @@ class TurnStore:
             ServiceError: `conversation_not_found`, `message_not_found`, `client_message_id_reused`, `invalid`.
         """
         try:
-            if start.conversation_id is None:
+            if start.conversation_id is None and not start.transient:
                 async with connection(self._pool) as db:
                     return await self._begin_conversation(db, start, account, injected, assignment)
             async with transaction(self._pool) as db:
                 if (seen := await self._seen_before(db, start, account)) is not None:
                     return Begun(seen, [], replayed=True)
-                return await self._begin(db, start, start.conversation_id, account, injected, assignment)
+                conversation_id = start.conversation_id
+                if conversation_id is None:
+                    title = title_from(_required(start.message))
+                    conversation_id = await open_conversation(db, account, title, start.workspace, start.history, transient=True)
+                return await self._begin(db, start, conversation_id, account, injected, assignment)
         except asyncpg.UniqueViolationError as error:
             return await self._lost_the_race(start, account, error)
 
@@ -197,14 +204,15 @@ class TurnStore:
             ), chosen AS (
                 UPDATE messages SET active_child = $1 WHERE id = $3
             ), reserved AS (
-                UPDATE conversations SET active_leaf = $1, active_response_id = $1, updated_at = now() WHERE id = $2
+                UPDATE conversations SET active_leaf = $1, active_response_id = $1, updated_at = now(), transient = transient AND $10
+                WHERE id = $2
             )
             INSERT INTO turns (id, conversation_id, account_id, user_message_id, response_id, previous_leaf, owner, client_message_id,
                                request_digest, assignment)
-            VALUES ($4, $2, $5, $3, $1, $6, $7, $8, $9, $10) RETURNING *
+            VALUES ($4, $2, $5, $3, $1, $6, $7, $8, $9, $11) RETURNING *
             """,
             response_id, conversation_id, user_message_id, start.turn_id, account, leaf, self.owner, start.client_message_id,
-            start.request_digest, assignment,
+            start.request_digest, start.transient, assignment,
         )  # fmt: skip
         assert row is not None
         return Begun(_turn(row), past, conversation["workspace"])
@@ -223,7 +231,8 @@ class TurnStore:
             if retried["role"] == "assistant":
                 if start.message is not None:
                     raise ServiceError(ErrorCode.INVALID, "Regenerating a reply takes no message; edit the user's message instead.")
-                return retried["parent_message_id"], await tree.branch(db, retried["parent_message_id"])
+                question = await tree.question(db, conversation_id, retried)
+                return question, await tree.branch(db, question)
             parent = retried["parent_message_id"]
         message = _required(start.message)
         past = await tree.branch(db, parent) if parent is not None else []
@@ -255,6 +264,14 @@ class TurnStore:
                 "UPDATE turns SET checkpoint = $3, last_seq = $4, log = $5 WHERE id = $1 AND attempt = $2 AND status = 'running'",
                 turn.id, turn.attempt, checkpoint.stored(), last_seq, log,
             )  # fmt: skip
+
+    async def release(self, turn_id: UUID, attempt: int) -> bool:
+        """Leave a turn to whichever agent finds it first; False where it is not ours any more."""
+        async with connection(self._pool) as db:
+            released = await db.execute(
+                "UPDATE turns SET owner = $3 WHERE id = $1 AND attempt = $2 AND status = 'running'", turn_id, attempt, NOBODY
+            )
+        return released != "UPDATE 0"
 
     async def take_over(self, turn_id: UUID, former: UUID) -> TakenOver | None:
         """Own a turn from now on; None where another agent was quicker, or it has ended."""
@@ -321,7 +338,7 @@ class TurnStore:
                 WHERE turns.id = $2 AND attempt = $3 AND status = 'running' RETURNING previous_leaf
             ), stored AS (
                 UPDATE messages SET content = $8, status = $9, thinking = $10, activity_json = $11, tool_calls = $12, sources = $13,
-                    left_out = $14, cited = $15, usage = $16, rounds = $17
+                    left_out = $14, usage = $15, rounds = $16
                 FROM ended WHERE messages.id = $7
             ), touched AS (
                 UPDATE conversations SET updated_at = now() FROM ended WHERE conversations.id = $1
@@ -330,7 +347,7 @@ class TurnStore:
             """,
             turn.conversation_id, turn.id, turn.attempt, fold.status, fold.last_seq, log, turn.response_id, fold.content,
             STATUS_OF_MESSAGE[fold.status], fold.thinking, fold.activity, list(fold.tool_calls.values()), fold.sources, fold.left_out,
-            fold.cited, fold.usage, [round_.stored() for round_ in rounds],
+            fold.usage, [round_.stored() for round_ in rounds],
         )  # fmt: skip
 
     async def _give_back(self, db: Connection, turn: Turn, previous_leaf: UUID | None) -> None:

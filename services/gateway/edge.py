@@ -74,7 +74,7 @@ class Edge:
             limited = _Limited(receive, _limit(scope["path"]))
             with tracing.using(span):
                 if limited.declares_too_much(headers.get(b"content-length")):
-                    await problem(_too_large(limited.limit))(scope, receive, sending)
+                    await problem(_too_large(limited.limit), path=scope["path"])(scope, receive, sending)
                 else:
                     await self.app(scope, limited, sending)
         finally:

@@ -27,6 +27,7 @@ HEADERS = {
 }
 COMMENT = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
+RECONNECT = b": reconnect\n\n"
 SILENCE_SECONDS = 15.0
 # A client that takes nothing for this long has left without saying so.
 SEND_SECONDS = 60.0
@@ -84,16 +85,28 @@ class OpenStreams:
 class EventStream(Response):
     """A `text/event-stream` response.
 
-    `close` is called in every case, shielded, with whether the client left before the end.
+    `close` is called in every case, shielded, with whether the client left before the end. `opening` is sent first, `breaking_off` where
+    the stream must end before its events do.
     """
 
-    def __init__(self, source: Frames, streams: OpenStreams, metrics: Metrics, close: Callable[[bool], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        source: Frames,
+        streams: OpenStreams,
+        metrics: Metrics,
+        close: Callable[[bool], Awaitable[None]],
+        *,
+        opening: bytes = RETRY,
+        breaking_off: bytes = RECONNECT,
+    ) -> None:
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._source = source
         self._streams = streams
         self._metrics = metrics
         self._close = close
+        self._opening = opening
+        self._breaking_off = breaking_off
         self._left = False
         self._recheck = False
 
@@ -115,7 +128,7 @@ class EventStream(Response):
             self._left = True
         except ServiceError as error:  # the response has begun: it can only break off, and the client comes back
             logger.warning("A stream broke off: %s", error.detail)
-            await self._send(send, {"type": "http.response.body", "body": b": reconnect\n\n"})
+            await self._send(send, {"type": "http.response.body", "body": self._breaking_off})
         finally:
             self._streams.discard(self)
             self._metrics.streams.labels("disconnected" if self._left else ended).inc()
@@ -124,7 +137,7 @@ class EventStream(Response):
 
     async def _relay(self, send: Send) -> str:
         """Send frames until there is a reason to stop; which one."""
-        await self._send_body(send, RETRY)
+        await self._send_body(send, self._opening)
         while not self._left:
             frames = await self._source.frames(SILENCE_SECONDS)
             if self._left:
@@ -135,7 +148,7 @@ class EventStream(Response):
                 await self._send(send, {"type": "http.response.body", "body": b""})
                 return "completed"
             if self._streams.stopping:
-                await self._send(send, {"type": "http.response.body", "body": b": reconnect\n\n"})
+                await self._send(send, {"type": "http.response.body", "body": self._breaking_off})
                 return "stopped"
             if not frames or self._recheck:
                 await self._after_silence(send, frames)

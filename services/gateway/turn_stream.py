@@ -16,6 +16,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
+from services.gateway.sse_frame import event_frame
 from shared.contracts import chat
 from shared.contracts.chat import EVENTS, LAST_EVENTS, LogRequest
 from shared.contracts.errors import ErrorCode, ServiceError
@@ -128,5 +129,5 @@ class TurnStream:
         if seq != self._last + 1:
             return
         self._last = seq
-        self._ready.append(b"id: %d\nevent: %b\ndata: %b\n\n" % (seq, type_.encode(), payload))
+        self._ready.append(event_frame(seq, type_, payload))
         self.ended = type_ in LAST_EVENTS

@@ -53,10 +53,62 @@ class RetrievalChoice(Message):
     filters: Filters = Filters()
 
 
+class ToolCall(Message):
+    """A tool call and how it went. `arguments`: the parsed object, or the raw text where it did not parse."""
+
+    id: str
+    name: str
+    arguments: Any
+    status: Literal["running", "awaiting_approval", "completed", "error", "rejected"]
+    round: int
+    hits: int | None = None
+
+
+class HistoryCall(Message):
+    """A tool call with its result, both as a model reads them: `arguments` is the text of a JSON object."""
+
+    id: str
+    name: str
+    arguments: str
+    result: str
+
+
+class HistoryRound(Message):
+    """One assistant message as it was said. A call without a result is none: neither is here then."""
+
+    content: str = ""
+    thinking: str = ""
+    calls: list[HistoryCall] = []
+
+
+class HistoryMessage(Message):
+    """A message that was not made here.
+
+    Attributes:
+        rounds: how a reply was said, where that is known; None: in one piece, its calls not to be said again, since their results are
+            unknown.
+        sources: as `Citation`; fields that were not known are None.
+        created_at: None: now.
+    """
+
+    role: Literal["user", "assistant"]
+    content: str
+    thinking: str = ""
+    tool_calls: list[ToolCall] = []
+    sources: list[dict[str, Any]] = []
+    rounds: list[HistoryRound] | None = None
+    created_at: datetime | None = None
+
+
 class StartTurn(Message):
     """Begin a turn; fields as in `POST /api/chat`. `turn_id` is chosen by the caller, so that it can listen first and cancel early.
 
-    `request_digest` identifies the body for `client_message_id`.
+    Attributes:
+        request_digest: identifies the body for `client_message_id`.
+        transient: in a new conversation that is not listed and goes after a day, unless somebody goes on in it.
+        history: what such a conversation begins with, before `message`.
+        instructions: what the user asks of the model in general; said after what we ask of it.
+        sampling: fields of the provider's request, passed on as they are.
     """
 
     turn_id: UUID
@@ -71,6 +123,10 @@ class StartTurn(Message):
     provider: str | None = None
     model: str | None = None
     locale: Literal["zh", "en"] | None = None
+    transient: bool = False
+    history: list[HistoryMessage] = []
+    instructions: str | None = None
+    sampling: dict[str, Any] = {}
 
 
 class TurnAccepted(Message):
@@ -113,17 +169,6 @@ class TurnLog(Message):
     last_seq: int
     more: bool
     ended: bool
-
-
-class ToolCall(Message):
-    """A tool call and how it went. `arguments`: the parsed object, or the raw text where it did not parse."""
-
-    id: str
-    name: str
-    arguments: Any
-    status: Literal["running", "awaiting_approval", "completed", "error", "rejected"]
-    round: int
-    hits: int | None = None
 
 
 class TurnState(Message):
@@ -219,6 +264,14 @@ class SelectVersion(Message):
     message: UUID
 
 
+class ImportConversation(Message):
+    """A linear history from elsewhere, to be kept as one path (VT-5)."""
+
+    title: str
+    workspace: UUID | None
+    messages: list[HistoryMessage]
+
+
 class TurnResult(Message):
     """What a non-streaming client gets at the end."""
 
@@ -255,6 +308,7 @@ CONVERSATION_GET = Query("agent.conversation.get", ConversationRef, Conversation
 CONVERSATION_RENAME = Query("agent.conversation.rename", RenameConversation, ConversationSummary, owner="agent")
 CONVERSATION_DELETE = Query("agent.conversation.delete", ConversationRef, Empty, owner="agent")
 CONVERSATION_SELECT = Query("agent.conversation.select", SelectVersion, Conversation, owner="agent")
+CONVERSATION_IMPORT = Query("agent.conversation.import", ImportConversation, Conversation, owner="agent", idempotent=False)
 PROVIDER_LIST = Query("agent.provider.list", Empty, ProviderList, owner="agent")
 
 # Asked by an agent whose beat another misses: whoever listens here is there, though it may be slow. Nobody else listens.

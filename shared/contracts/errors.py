@@ -49,6 +49,20 @@ class ErrorCode(StrEnum):
     UNKNOWN_PROVIDER = "unknown_provider"
     UNKNOWN_MODEL = "unknown_model"
     LAST_EVENT_ID_INVALID = "last_event_id_invalid"
+    # chat by the protocol of others
+    MODEL_NOT_FOUND = "model_not_found"
+    UNSUPPORTED_PARAMETER = "unsupported_parameter"
+    # of a turn that failed: the event `Error` has them, and a request that waits for the whole answer
+    PROVIDER_UNREACHABLE = "provider_unreachable"
+    PROVIDER_REFUSED = "provider_refused"
+    PROVIDER_RATE_LIMITED = "provider_rate_limited"
+    PROVIDER_TIMEOUT = "provider_timeout"
+    PROVIDER_STREAM_BROKEN = "provider_stream_broken"
+    PROVIDER_MALFORMED = "provider_malformed"
+    CONTEXT_TOO_LONG = "context_too_long"
+    EMPTY_ANSWER = "empty_answer"
+    AGENT_STOPPED = "agent_stopped"
+    AGENT_LOST = "agent_lost"
     # notes
     WORKSPACE_NOT_FOUND = "workspace_not_found"
     WORKSPACE_EXISTS = "workspace_exists"
@@ -98,6 +112,18 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.UNKNOWN_PROVIDER: 422,
     ErrorCode.UNKNOWN_MODEL: 422,
     ErrorCode.LAST_EVENT_ID_INVALID: 400,
+    ErrorCode.MODEL_NOT_FOUND: 404,
+    ErrorCode.UNSUPPORTED_PARAMETER: 400,
+    ErrorCode.PROVIDER_UNREACHABLE: 502,
+    ErrorCode.PROVIDER_REFUSED: 502,
+    ErrorCode.PROVIDER_RATE_LIMITED: 429,
+    ErrorCode.PROVIDER_TIMEOUT: 504,
+    ErrorCode.PROVIDER_STREAM_BROKEN: 502,
+    ErrorCode.PROVIDER_MALFORMED: 502,
+    ErrorCode.CONTEXT_TOO_LONG: 400,
+    ErrorCode.EMPTY_ANSWER: 502,
+    ErrorCode.AGENT_STOPPED: 503,
+    ErrorCode.AGENT_LOST: 503,
     ErrorCode.WORKSPACE_NOT_FOUND: 404,
     ErrorCode.WORKSPACE_EXISTS: 409,
     ErrorCode.NOTE_NOT_FOUND: 404,

@@ -88,6 +88,11 @@ class Bus:
         return self._broker.connection
 
     @property
+    def stopping(self) -> bool:
+        """Whether this process takes no more."""
+        return self._stopping
+
+    @property
     def connected(self) -> bool:
         """Whether the server is there just now."""
         return bool(self.nats.is_connected)

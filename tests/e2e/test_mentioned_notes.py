@@ -29,17 +29,17 @@ async def test_a_mentioned_note_is_injected_once_and_sent_again_as_it_was(tmp_pa
         )
         assert item["characters"] == len(TEA)
         first = provider.exchanges[0].body["messages"]
-        assert [entry["role"] for entry in first] == ["system", "user", "user"]
+        assert [entry["role"] for entry in first] == ["system", "user"]
         assert "80 °C" in first[1]["content"]
-        assert first[2]["content"] == message
+        assert first[1]["content"].endswith(f"\n\n{message}")
         # Edited since: what this branch was given stays as it was; a new mention brings the new text.
         (vault / "drinks" / "my tea.md").write_text("# Brewing tea\n\nGreen tea takes 75 °C.\n")
         conversation_id = turn.started["conversation_id"]
         await stack.client.ask("Sure?", conversation_id=conversation_id)
         again = provider.exchanges[1].body["messages"]
-        assert again[:3] == first
+        assert again[:2] == first
         await stack.client.ask("And [now](drinks/my%20tea.md)?", conversation_id=conversation_id)
-        assert "75 °C" in provider.exchanges[2].body["messages"][-2]["content"]
+        assert "75 °C" in provider.exchanges[2].body["messages"][-1]["content"]
         conversation = await stack.client.conversation(conversation_id)
         (shown,) = conversation["messages"][0]["injected"]
         assert {name: value for name, value in shown.items() if name != "cited"} == item

@@ -81,6 +81,23 @@ async def test_an_agent_that_was_only_frozen_publishes_nothing_of_a_turn_that_an
         await eventually(lambda: _answers(stack), 10)
 
 
+async def test_an_agent_that_is_told_to_stop_leaves_its_turns_to_the_other(tmp_path: Path, provider: ScriptedProvider) -> None:
+    """What ends within its grace ends there; the rest goes on elsewhere."""
+    vault = tmp_path / "vault"
+    vault.mkdir()
+    async with two_agents(tmp_path, provider, vault) as (stack, agents):
+        gate = Gate()
+        provider.next(Script([chunk(role="assistant", content="Half "), gate]))
+        provider.standing = Script([chunk(role="assistant", content="Whole."), chunk(finish_reason="stop"), DONE])
+        async with asyncio.timeout(DONE_WITHIN), stack.client.chat("Hi") as streamed:
+            await streamed.read(until="TextDelta")
+            os.kill(serving(agents, provider.exchanges[-1]), signal.SIGTERM)
+            await streamed.read()
+        assert (streamed.done["status"], streamed.text) == ("completed", "Whole."), streamed.of("Error")
+        assert len(streamed.of("RoundRestarted")) == 1
+        await check_one_log(stack, streamed, "stopped")
+
+
 class Agents:
     """The supervisor's agent and one more; whichever dies is started again."""
 

@@ -17,10 +17,24 @@ from services.agent.settings import AgentSettings
 from services.gateway.app import serve as serve_gateway
 from services.gateway.settings import GatewaySettings
 from tests.support.polling import eventually
-from tests.support.scripted_provider import ScriptedProvider
+from tests.support.scripted_provider import KEY, ScriptedProvider
 from tests.support.scripted_retrieval import ScriptedRetrieval
 
 PASSWORD = "a password for tests"
+# The scripted provider once more, with a model for each rule.
+RULED = """
+[[provider]]
+name = "ruled"
+base_url = "{url}"
+models = [
+    {{ name = "required", reasoning_replay = "required" }},
+    {{ name = "never", reasoning_replay = "never" }},
+    {{ name = "whole", stream = false }},
+    {{ name = "whole-required", stream = false, reasoning_replay = "required" }},
+    {{ name = "toolless", tool_calling = false }},
+    {{ name = "switched", extra_body = {{ thinking = {{ type = "disabled" }} }} }},
+]
+"""
 
 
 @dataclass
@@ -182,7 +196,16 @@ async def chat_stack(
     """Agent and gateway, a scripted provider and scripted searches; the client has logged in."""
     port = free_port()
     base_url = f"http://127.0.0.1:{port}"
-    agent = AgentSettings(NATS_URL=nats_url, DATABASE_URL=database_url, MODEL_BASE_URL=provider.base_url, MODEL_NAME="scripted")
+    ruled = tmp_path / "providers.toml"
+    ruled.write_text(RULED.format(url=provider.base_url))
+    agent = AgentSettings(
+        NATS_URL=nats_url,
+        DATABASE_URL=database_url,
+        MODEL_BASE_URL=provider.base_url,
+        MODEL_NAME="scripted",
+        MODEL_API_KEY=KEY,
+        MARGINALIA_PROVIDERS=ruled,
+    )
     gateway = GatewaySettings(
         NATS_URL=nats_url, DATABASE_URL=database_url, MARGINALIA_PORT=port, MARGINALIA_ADMIN_PASSWORD=PASSWORD, MARGINALIA_HOME=tmp_path
     )

@@ -1,7 +1,8 @@
 """A model provider that speaks the real protocol over a real socket and does what the test's script says.
 
 Each request takes the next `Script` of the queue (or the standing one). A script's steps are sent in order; a `Gate` holds the stream until
-the test opens it, so that nothing depends on time. The provider notes what it was asked and when its client closed the socket.
+the test opens it, so that nothing depends on time. The provider notes what it was asked and when its client closed the socket. With
+`strict` it answers 400 to what the strictest servers refuse, and takes no script for it.
 """
 
 import asyncio
@@ -13,6 +14,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+
+from tests.support.strict_provider import Strict
+
+# What the client of this provider sends as its key; made of what is escaped in addresses and JSON.
+KEY = "sk-scripted/0123+4567=89"
 
 
 class Gate:
@@ -35,12 +41,20 @@ class Break:
     """Cut the connection without an end."""
 
 
-type Step = bytes | Gate | Break
+@dataclass(frozen=True)
+class Drip:
+    """These bytes again and again, as a provider that keeps its connection alive sends them."""
+
+    data: bytes
+    every: float = 0.1
+
+
+type Step = bytes | Gate | Break | Drip
 
 
 @dataclass
 class Script:
-    """One answer. `status` other than 200 is answered with `body`."""
+    """One answer: `body` as JSON, or where there is none `steps`."""
 
     steps: Sequence[Step] = ()
     status: int = 200
@@ -113,6 +127,12 @@ def call_fragments(*queries: str, name: str = "rag_search", prefix: str = "call"
     return steps
 
 
+def whole(message: dict[str, Any], finish_reason: str | None = "stop", usage: dict[str, Any] | None = USAGE) -> Script:
+    """An answer that is not streamed."""
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
+    return Script(body={"id": "chatcmpl-1", "object": "chat.completion", "created": 1790000000, "choices": [choice], "usage": usage})
+
+
 def calls(*queries: str, thinking: str = "", text: str = "", name: str = "rag_search", prefix: str = "call") -> Script:
     """A round that asks for searches."""
     steps: list[Step] = [chunk(role="assistant", content=None)]
@@ -131,6 +151,8 @@ class ScriptedProvider:
         self.exchanges: list[Exchange] = []
         self.queue: list[Script] = []
         self.standing: Script | Callable[[dict[str, Any]], Script] = answer("Hello.")
+        self.strict: Strict | None = None
+        self.objections: list[str] = []
         self._runner: web.AppRunner | None = None
         self.base_url = ""
 
@@ -168,6 +190,9 @@ class ScriptedProvider:
         exchange = Exchange(body, dict(request.headers), request.transport.get_extra_info("peername")[1])
         self.exchanges.append(exchange)
         try:
+            if self.strict is not None and (why := self.strict.objection(body)) is not None:
+                self.objections.append(why)
+                return web.json_response({"error": {"message": why, "type": "invalid_request_error"}}, status=400)
             return await self._play(request, self._script(body))
         except (asyncio.CancelledError, ConnectionError):
             exchange.closed_at = asyncio.get_running_loop().time()
@@ -177,9 +202,9 @@ class ScriptedProvider:
             exchange.ended.set()
 
     async def _play(self, request: web.Request, script: Script) -> web.StreamResponse:
-        if script.status != 200:
+        if script.body is not None:
             return web.json_response(script.body, status=script.status, headers=script.headers)
-        response = web.StreamResponse(headers={"Content-Type": script.content_type, **script.headers})
+        response = web.StreamResponse(status=script.status, headers={"Content-Type": script.content_type, **script.headers})
         await response.prepare(request)
         for step in script.steps:
             if isinstance(step, Gate):
@@ -188,6 +213,10 @@ class ScriptedProvider:
                 assert request.transport is not None
                 request.transport.abort()
                 return response
+            elif isinstance(step, Drip):
+                while True:
+                    await response.write(step.data)
+                    await asyncio.sleep(step.every)
             else:
                 await response.write(step)
         await response.write_eof()

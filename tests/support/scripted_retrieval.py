@@ -34,7 +34,9 @@ def hit(block: str, text: str, path: str = "note.md", heading: tuple[str, ...] =
 
 
 class ScriptedRetrieval:
-    """`hits` maps words to what they find; `gate` holds every search, `gates` those for certain words; `failing` makes them fail."""
+    """`hits` maps words to what they find; `gate` holds every search, `gates` those of certain words, alone or with more after them;
+    `failing` makes them fail.
+    """
 
     def __init__(self) -> None:
         self.hits: dict[str, list[Hit]] = {}
@@ -49,7 +51,9 @@ class ScriptedRetrieval:
     async def search(self, request: SearchRequest, scope: Scope) -> SearchReply:
         self.asked.append(request)
         self.scopes.append(scope.id)
-        if (gate := self.gates.get(request.query, self.gate)) is not None:
+        held = (gate for words, gate in self.gates.items() if f"{request.query} ".startswith(f"{words} "))
+        gate = self.gate or next(held, None)
+        if gate is not None:
             try:
                 await gate.wait()
             except BaseException:

@@ -2,22 +2,22 @@
 
 import asyncio
 import hashlib
-import logging
-from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, model_validator
-from starlette.types import Receive
 
-from services.gateway.access import AnyCaller, Caller
-from services.gateway.disconnect import client_left
+from services.gateway.accept import MARKDOWN, prefers_markdown
+from services.gateway.access import AnyCaller
+from services.gateway.conversation_markdown import document
 from services.gateway.event_stream import EventStream
+from services.gateway.imported_conversation import ImportedConversation
 from services.gateway.responses import as_json, open_streams
+from services.gateway.search_filters import RetrievalOptions
 from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
-from services.gateway.turn_stream import TurnStream
+from services.gateway.turn_request import TurnRequest
 from shared.contracts import chat
 from shared.contracts.chat import (
     MESSAGE_CHARACTERS_MAX,
@@ -28,48 +28,19 @@ from shared.contracts.chat import (
     ListConversations,
     ProviderList,
     RenameConversation,
-    RetrievalChoice,
     SelectVersion,
     StartTurn,
-    TurnAccepted,
     TurnRef,
     TurnResult,
     TurnState,
 )
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.retrieval import Filters
 from shared.contracts.subject import Empty
-from shared.messaging.cancellation import shielded
-from shared.messaging.scope import Account
 
-logger = logging.getLogger(__name__)
 router = APIRouter(route_class=StrictRoute)
 
 EVENT_STREAM = "text/event-stream"
 SEQ_MAX = 10**9
-CANCEL_SECONDS = 5.0
-# How long a non-streaming client's turn is waited for at a stretch before its log is looked at.
-SILENCE_SECONDS = 15.0
-
-
-class SearchFilters(Body):
-    """Where searches look."""
-
-    workspaces: Annotated[list[Id], Field(max_length=100)] | None = None
-    path_prefix: Annotated[str, Field(max_length=1000)] | None = None
-    tags: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=50)] | None = None
-    include_exchanges: bool = False
-
-    def to_contract(self) -> Filters:
-        """As services know it."""
-        return Filters(**self.model_dump())
-
-
-class RetrievalOptions(Body):
-    """Whether the model may search."""
-
-    enabled: bool = True
-    filters: SearchFilters = SearchFilters()
 
 
 class ChatRequest(Body):
@@ -111,7 +82,7 @@ class ChatRequest(Body):
             parent_message_id=self.parent_message_id,
             client_message_id=self.client_message_id,
             request_digest=digest,
-            retrieval=RetrievalChoice(enabled=self.retrieval.enabled, filters=self.retrieval.filters.to_contract()),
+            retrieval=self.retrieval.to_contract(),
             provider=self.provider,
             model=self.model,
             locale=self.locale,
@@ -140,86 +111,15 @@ async def ask(body: ChatRequest, request: Request, caller: AnyCaller) -> Respons
     """Begins a turn and streams its events, or with `"stream": false` answers once it has ended."""
     if body.message is not None and len(body.message) > MESSAGE_CHARACTERS_MAX:
         raise ServiceError(ErrorCode.TOO_LARGE, f"A message may have {MESSAGE_CHARACTERS_MAX} characters.", limit=MESSAGE_CHARACTERS_MAX)
-    stream, accepted = await _begin(body, caller)
+    turn = await TurnRequest.begin(body.to_contract(uuid4()), caller)
 
     async def close(left_early: bool) -> None:
-        await stream.__aexit__(None, None, None)
-        if left_early and body.on_disconnect == "cancel":
-            await _cancel(caller, accepted.turn_id, "disconnect")
+        await turn.close(cancel=left_early and body.on_disconnect == "cancel")
 
     if body.stream:
-        return EventStream(stream, open_streams(request), request.app.state.metrics, close)
-    return await _whole(stream, accepted, request, caller, close)
-
-
-async def _begin(body: ChatRequest, caller: Caller) -> tuple[TurnStream, TurnAccepted]:
-    """Listen first, then start: no event can be missed. A start that fails leaves nothing running."""
-    turn_id = uuid4()
-    stream = TurnStream(caller.bus, _account(caller), turn_id)
-    async with _closing_on_error(stream):
-        try:
-            accepted = await caller.bus.client.ask(chat.TURN_START, body.to_contract(turn_id), caller.scope(scope_id=str(turn_id)))
-        except (ServiceError, asyncio.CancelledError) as error:
-            if not isinstance(error, ServiceError) or error.passing:  # it may have begun, or may yet
-                await caller.bus.client.cancel(str(turn_id), "caller_gone")
-            raise
-        if accepted.turn_id == turn_id:
-            return stream, accepted
-    await stream.__aexit__(None, None, None)
-    # The same client_message_id: the turn that there is already, from its beginning.
-    stream = TurnStream(caller.bus, _account(caller), accepted.turn_id)
-    async with _closing_on_error(stream):
-        await stream.catch_up()
-    return stream, accepted
-
-
-class _closing_on_error:  # noqa: N801 - used like contextlib's
-    """Opens the stream; closes it only where the body fails."""
-
-    def __init__(self, stream: TurnStream) -> None:
-        self._stream = stream
-
-    async def __aenter__(self) -> None:
-        await self._stream.__aenter__()
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            await self._stream.__aexit__(kind, error, trace)
-
-
-async def _whole(
-    stream: TurnStream, accepted: TurnAccepted, request: Request, caller: Caller, close: Callable[[bool], Coroutine[Any, Any, None]]
-) -> Response:
-    """Wait for the turn's end, then read what it came to; a client that leaves meanwhile is noticed."""
-    watcher = asyncio.create_task(_left(request.receive, stream))
-    ended = False
-    try:
-        while not stream.ended:
-            if not await stream.frames(SILENCE_SECONDS) and not watcher.done():
-                await stream.check()
-            if watcher.done():
-                raise ServiceError(ErrorCode.CANCELLED, "The client left.")
-        ended = True
-    finally:
-        watcher.cancel()
-        await shielded(close(not ended), CANCEL_SECONDS)
-    result = await caller.ask(chat.TURN_RESULT, TurnRef(turn=accepted.turn_id))
-    return as_json(result)
-
-
-async def _left(receive: Receive, stream: TurnStream) -> None:
-    await client_left(receive)
-    stream.wake()
-
-
-async def _cancel(caller: Caller, turn_id: UUID, reason: str) -> None:
-    """Stop a turn: at once by message, and for certain by telling the agent, whose database outlives a lost message."""
-    await caller.bus.client.cancel(str(turn_id), reason)
-    try:
-        await caller.bus.client.ask(chat.TURN_CANCEL, TurnRef(turn=turn_id), caller.scope(CANCEL_SECONDS))
-    except ServiceError as error:
-        if error.code is not ErrorCode.TURN_NOT_FOUND:
-            logger.warning("The cancel of turn %s was sent, but not confirmed: %s", turn_id, error.code)
+        return EventStream(turn.stream, open_streams(request), request.app.state.metrics, close)
+    await turn.wait(request.receive, close)
+    return as_json(await caller.ask(chat.TURN_RESULT, TurnRef(turn=turn.accepted.turn_id)))
 
 
 @router.get("/api/chat/turns/{turn_id}", response_model=TurnState, summary="A turn so far")
@@ -231,9 +131,7 @@ async def turn_state(turn_id: UUID, caller: AnyCaller) -> Response:
 @router.get("/api/chat/turns/{turn_id}/events", summary="A turn's events", responses=EVENTS_RESPONSE, response_class=EventStreamResponse)
 async def turn_events(turn_id: UUID, request: Request, caller: AnyCaller) -> Response:
     """From the start, or after `Last-Event-ID`; during the turn and after it. Leaving this stream cancels nothing."""
-    stream = TurnStream(caller.bus, _account(caller), turn_id, after=_last_event_id(request))
-    async with _closing_on_error(stream):
-        await stream.catch_up()
+    stream = await TurnRequest.reading(turn_id, caller, after=_last_event_id(request))
 
     async def close(_: bool) -> None:
         await stream.__aexit__(None, None, None)
@@ -256,10 +154,27 @@ async def list_conversations(
     return as_json(await caller.ask(chat.CONVERSATION_LIST, ListConversations(cursor=cursor, limit=limit)))
 
 
-@router.get("/api/chat/conversations/{conversation_id}", response_model=Conversation, summary="Read a conversation")
-async def get_conversation(conversation_id: UUID, caller: AnyCaller) -> Response:
-    """Its active path, root first."""
-    return as_json(await caller.ask(chat.CONVERSATION_GET, ConversationRef(conversation=conversation_id)))
+@router.post("/api/chat/conversations/import", response_model=Conversation, status_code=201, summary="Import a conversation")
+async def import_conversation(body: ImportedConversation, caller: AnyCaller) -> Response:
+    """A linear history from elsewhere, kept as one path; all or nothing."""
+    return as_json(await caller.ask(chat.CONVERSATION_IMPORT, body.to_contract()), 201)
+
+
+@router.get(
+    "/api/chat/conversations/{conversation_id}",
+    response_model=Conversation,
+    responses={200: {"content": {MARKDOWN: {}}}},
+    summary="Read a conversation",
+)
+async def get_conversation(conversation_id: UUID, request: Request, caller: AnyCaller) -> Response:
+    """Its active path, root first; as a document with the cited sources below each reply, with `Accept: text/markdown`."""
+    conversation = await caller.ask(chat.CONVERSATION_GET, ConversationRef(conversation=conversation_id))
+    if prefers_markdown(request.headers.get("accept", "")):
+        text = await asyncio.to_thread(document, conversation)  # reading a long reply as Markdown takes a while
+        return Response(text.encode(), media_type=f"{MARKDOWN}; charset=utf-8", headers={"Vary": "Accept"})
+    answer = as_json(conversation)
+    answer.headers["Vary"] = "Accept"
+    return answer
 
 
 @router.patch("/api/chat/conversations/{conversation_id}", response_model=ConversationSummary, summary="Rename a conversation")
@@ -296,7 +211,3 @@ def _last_event_id(request: Request) -> int:
     if not (value.isascii() and value.isdigit()) or len(value) > len(str(SEQ_MAX)):
         raise ServiceError(ErrorCode.LAST_EVENT_ID_INVALID, "Last-Event-ID must be the number of one of the turn's events.")
     return int(value)
-
-
-def _account(caller: Caller) -> Account:
-    return Account(caller.identity.id, caller.identity.role)

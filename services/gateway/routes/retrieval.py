@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from services.gateway.access import AdminCaller, AnyCaller
 from services.gateway.disconnect import client_left
 from services.gateway.responses import as_json
-from services.gateway.routes.chat import SearchFilters
+from services.gateway.search_filters import SearchFilters
 from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
 from shared.contracts import retrieval
 from shared.contracts.errors import ErrorCode, ServiceError

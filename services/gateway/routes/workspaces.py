@@ -13,12 +13,14 @@ from fastapi import APIRouter, Query, Request, Response
 from nats.aio.msg import Msg
 from pydantic import Field
 
+from services.gateway.accept import MARKDOWN, prefers_markdown
 from services.gateway.access import AdminCaller, AnyCaller, Caller
 from services.gateway.event_stream import EventStream
 from services.gateway.problems import invalid
 from services.gateway.responses import as_json, open_streams
 from services.gateway.routes.chat import EventStreamResponse
-from services.gateway.strict_route import JSON, Body, Id, NotBlank, StrictRoute
+from services.gateway.sse_frame import event_frame
+from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
 from shared.contracts import notes
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import (
@@ -45,8 +47,6 @@ from shared.contracts.subject import Empty
 from shared.messaging.bus import Bus
 
 router = APIRouter(route_class=StrictRoute)
-MARKDOWN = "text/markdown"
-QUALITY = re.compile(r"^[01](\.\d{0,3})?$")
 ENTITY_TAG = re.compile(r'^(W/)?"[\x21\x23-\x7e\x80-\xff]*"$')
 PATH_CHARACTERS_MAX = 2000
 TITLE_CHARACTERS_MAX = 1000
@@ -181,7 +181,7 @@ async def read_note(workspace_id: UUID, request: Request, caller: AnyCaller) -> 
     tags = [tag.strip().removeprefix("W/").strip('"') for tag in request.headers.get("if-none-match", "").split(",")]
     if note.content_hash in tags or "*" in tags:
         return Response(status_code=304, headers=headers)
-    if _prefers_markdown(request.headers.get("accept", "")):
+    if prefers_markdown(request.headers.get("accept", "")):
         return Response(note.content.encode(), headers=headers, media_type=f"{MARKDOWN}; charset=utf-8")
     return Response(note.model_dump_json(exclude={"revision"}), headers=headers, media_type="application/json")
 
@@ -303,7 +303,7 @@ class Changes:
         }
         if change.from_path is not None:
             event["from"] = change.from_path
-        self._ready.append(b"id: %d\nevent: NoteChanged\ndata: %b\n\n" % (change.revision, orjson.dumps(event)))
+        self._ready.append(event_frame(change.revision, "NoteChanged", orjson.dumps(event)))
         self._wake.set()
 
     async def frames(self, seconds: float) -> bytes:
@@ -389,14 +389,3 @@ def note_path(request: Request, *, action: bool = False) -> str:
 
 def _bad_path(why: str) -> ServiceError:
     return ServiceError(ErrorCode.PATH_INVALID, f"The note's path {why}.")
-
-
-def _prefers_markdown(accept: str) -> bool:
-    """Whether the file itself is wanted more than JSON; by quality, the first named where they are equal."""
-    wanted = {JSON: -1.0, MARKDOWN: -1.0}
-    for position, part in enumerate(accept.split(",")):
-        media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        quality = next((parameter.removeprefix("q=") for parameter in parameters if parameter.startswith("q=")), "1")
-        if media_type in wanted:
-            wanted[media_type] = (float(quality) if QUALITY.match(quality) else 0.0) - position * 1e-6
-    return wanted[MARKDOWN] > max(0.0, wanted[JSON])

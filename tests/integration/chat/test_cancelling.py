@@ -57,6 +57,8 @@ async def status_of(stack: ChatStack, turn_id: str) -> str:
 async def test_a_hundred_stops_close_every_provider_socket_within_a_second(
     chat_stack: ChatStack, phase: Callable[[Gate], Script], stop: Stop
 ) -> None:
+    # langgenius/dify#41520, open-webui/open-webui#1166, #1567, brockamer/findajob#743, BerriAI/litellm#30245,
+    # open-webui/open-webui#8777: by the turn's id, from any client
     chat_stack.provider.standing = lambda _: phase(Gate())
     limit = asyncio.Semaphore(AT_ONCE)
     await stop_once(chat_stack, stop, limit)
@@ -91,6 +93,7 @@ async def ended(stack: ChatStack, turn_id: str) -> str | None:
 
 @pytest.mark.parametrize("stop", [leave, press_stop])
 async def test_a_hundred_stops_during_a_search_abandon_every_search(chat_stack: ChatStack, stop: Stop) -> None:
+    # open-webui/open-webui#15695
     chat_stack.retrieval.gate = Gate()
     chat_stack.provider.standing = searching(Gate())
     before = await left_behind(chat_stack)
@@ -162,7 +165,7 @@ async def test_what_was_written_stays_readable_and_the_call_is_paired(chat_stack
     chat_stack.retrieval.gate = None
     await chat_stack.client.ask("Go on", conversation_id=streamed.started["conversation_id"])
     messages = chat_stack.provider.exchanges[-1].body["messages"]
-    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "user"]
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert messages[3]["tool_call_id"] == messages[2]["tool_calls"][0]["id"]
 
 

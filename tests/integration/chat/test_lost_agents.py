@@ -1,4 +1,4 @@
-"""Turns whose agent is gone: another goes on with them, from the last whole round."""
+"""Turns whose agent is gone: another goes on with them, from the last whole round. And what no agent can store."""
 
 import asyncio
 from typing import Any
@@ -145,6 +145,7 @@ async def test_a_search_that_was_lost_ends_failed_and_its_numbers_mean_what_they
 
 @pytest.mark.parametrize("wish", ["cancel", "provider", "attempts"])
 async def test_a_turn_that_cannot_be_gone_on_with_ends_once_with_what_there_was(chat_stack: ChatStack, wish: str) -> None:
+    # bayesimpact/bayes-platform#673
     chat_stack.provider.next(half())
     async with asyncio.timeout(20), chat_stack.client.chat("Hi") as streamed:
         await streamed.read(until="TextDelta")
@@ -175,3 +176,18 @@ async def test_a_user_may_cancel_a_turn_that_nobody_works_on(chat_stack: ChatSta
     message = await reads_the_same_later(chat_stack, turn_id, streamed.events)
     assert message["status"] == "interrupted"
     assert len(chat_stack.provider.exchanges) == 1
+
+
+async def test_a_reply_that_the_database_refuses_ends_failed_for_every_reader(
+    chat_stack: ChatStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: Any) -> Any:
+        raise asyncpg.DataError("not for this column")
+
+    monkeypatch.setattr(TurnStore, "end", refuse)
+    turn = await chat_stack.client.ask("Hi")
+    assert turn.done["status"] == "failed"
+    assert [error["code"] for error in turn.of("Error")] == ["internal"]
+    assert len(turn.of("Usage")) == 1
+    assert await state_of(chat_stack, turn.started["turn_id"]) == ("failed", 1)
+    assert (await chat_stack.client.events(turn.started["turn_id"])).events == turn.events

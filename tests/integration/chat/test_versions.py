@@ -22,6 +22,7 @@ async def test_a_conversation_goes_on_along_its_active_path(chat_stack: ChatStac
 
 
 async def test_regenerating_adds_a_sibling_and_the_model_sees_the_branch_up_to_the_question(chat_stack: ChatStack) -> None:  # VT-2
+    # lobehub/lobehub#16519, cloudflare/agents#2038
     chat_stack.provider.next(answer("Bad."), answer("Good."))
     first = await chat_stack.client.ask("First")
     conversation_id, bad = first.started["conversation_id"], first.started["response_id"]
@@ -36,6 +37,7 @@ async def test_regenerating_adds_a_sibling_and_the_model_sees_the_branch_up_to_t
 
 
 async def test_editing_makes_another_version_of_the_question_and_keeps_what_followed_the_first(chat_stack: ChatStack) -> None:  # VT-2, VT-3
+    # Rose22/openlumara#24, danny-avila/LibreChat#13732
     chat_stack.provider.next(answer("One."), answer("Two."), answer("Other."))
     first = await chat_stack.client.ask("First")
     conversation_id = first.started["conversation_id"]
@@ -61,6 +63,7 @@ async def test_editing_makes_another_version_of_the_question_and_keeps_what_foll
 
 
 async def test_a_failed_regenerate_leaves_the_good_answer_active(chat_stack: ChatStack) -> None:  # VT-4
+    # rmusser01/tldw_chatbook#2164
     chat_stack.provider.next(answer("Good."), Script(status=400, body={"error": {"message": "no"}}))
     first = await chat_stack.client.ask("First")
     conversation_id = first.started["conversation_id"]
@@ -98,6 +101,7 @@ async def test_a_regenerate_cancelled_with_text_shows_what_there_is_and_without_
 
 
 async def test_a_late_turn_ends_under_its_own_version_and_takes_no_path_from_a_newer_one(chat_stack: ChatStack) -> None:  # VT-4
+    # SamSaffron/term-llm#387
     gate = Gate()
     chat_stack.provider.next(answer("One."), Script([chunk(content="Late"), gate, chunk(finish_reason="stop")]), answer("New."))
     first = await chat_stack.client.ask("First")
@@ -117,6 +121,7 @@ async def test_a_late_turn_ends_under_its_own_version_and_takes_no_path_from_a_n
 
 
 async def test_a_turns_state_tells_the_whole_so_far(chat_stack: ChatStack) -> None:
+    # open-webui/open-webui#29596, cloudflare/agents#896
     gate = Gate()
     chat_stack.provider.next(Script([chunk(reasoning_content="Hm."), chunk(content="Half"), gate, chunk(finish_reason="stop")]))
     async with asyncio.timeout(20), chat_stack.client.chat("Hi") as streamed:

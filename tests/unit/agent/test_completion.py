@@ -6,16 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.agent.completion import (
-    CallArguments,
-    CallStarted,
-    Completion,
-    MalformedStream,
-    PayloadReader,
-    ProviderSaidError,
-    Text,
-    Thinking,
-)
+from services.agent.completion import PIECE_CHARACTERS_MAX, Completion, ProviderSaidError, Text, Thinking
+from services.agent.payloads import MalformedStream
+from services.agent.tool_calls import CallArguments, CallStarted
 
 
 def chunk(finish_reason=None, **delta):  # type: ignore[no-untyped-def]
@@ -27,77 +20,6 @@ def fed(*payloads: str) -> Completion:
     for payload in payloads:
         completion.feed(payload)
     return completion
-
-
-def test_payloads_are_found_however_the_bytes_are_cut() -> None:
-    stream = 'data: {"a":"é漢"}\r\n\r\n: a comment\nevent: x\ndata:no space\r\rdata: last'.encode()
-    for size in range(1, len(stream) + 1):
-        reader = PayloadReader()
-        payloads = [payload for start in range(0, len(stream), size) for payload in reader.feed(stream[start : start + size])]
-        assert payloads + reader.close() == ['{"a":"é漢"}', "no space", "last"], size
-
-
-@given(
-    st.lists(st.text(alphabet=st.characters(blacklist_characters="\r\n", blacklist_categories=("Cs",)), min_size=1), max_size=5), st.data()
-)
-def test_any_payloads_survive_any_cutting(payloads: list[str], data: st.DataObject) -> None:
-    stream = "".join(f"data: {payload}\n\n" for payload in payloads).encode()
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
-    reader = PayloadReader()
-    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    assert [payload for piece in pieces for payload in reader.feed(piece)] + reader.close() == payloads
-
-
-def test_bytes_that_are_not_text_are_malformed() -> None:
-    with pytest.raises(MalformedStream):
-        PayloadReader().feed(b"data: \xff\n")
-
-
-def test_parallel_calls_are_assembled_by_index() -> None:
-    completion = fed(
-        chunk(tool_calls=[{"index": 0, "id": "a", "function": {"name": "search", "arguments": ""}}]),
-        chunk(tool_calls=[{"index": 0, "function": {"arguments": '{"q":'}}]),
-        chunk(tool_calls=[{"index": 1, "id": "b", "function": {"name": "read", "arguments": '{"id":7}'}}]),
-        chunk(tool_calls=[{"index": 0, "function": {"arguments": '"nats"}'}}]),
-        chunk("tool_calls"),
-    )
-    assert [(call.id, call.name, call.arguments) for call in completion.calls] == [
-        ("a", "search", '{"q":"nats"}'),
-        ("b", "read", '{"id":7}'),
-    ]
-
-
-def test_fragments_without_index_go_to_the_open_call_and_empty_values_overwrite_nothing() -> None:
-    completion = fed(
-        chunk(tool_calls=[{"id": "a", "function": {"name": "search", "arguments": '{"q":'}}]),
-        chunk(tool_calls=[{"id": "", "function": {"name": "", "arguments": '"x"}'}}]),
-        chunk(tool_calls=[{"id": None, "function": {"name": None, "arguments": None}}]),
-        chunk(tool_calls=[{"id": "b", "function": {"name": "search", "arguments": "{}"}}]),
-    )
-    assert [(call.id, call.arguments) for call in completion.calls] == [("a", '{"q":"x"}'), ("b", "{}")]
-
-
-def test_a_repeated_name_is_not_glued() -> None:
-    completion = fed(
-        chunk(tool_calls=[{"index": 0, "id": "a", "function": {"name": "add", "arguments": "{"}}]),
-        chunk(tool_calls=[{"index": 0, "function": {"name": "add", "arguments": "}"}}]),
-    )
-    assert [(call.name, call.arguments) for call in completion.calls] == [("add", "{}")]
-
-
-def test_objects_for_arguments_and_for_the_list_are_taken() -> None:
-    completion = fed(chunk(tool_calls={"id": "", "function": {"name": "search", "arguments": {"q": "漢"}}}))
-    (call,) = completion.calls
-    assert json.loads(call.arguments) == {"q": "漢"}
-    assert call.id == "call_0"
-
-
-def test_a_new_id_on_a_used_index_is_a_new_call() -> None:
-    completion = fed(
-        chunk(tool_calls=[{"index": 0, "id": "a", "function": {"name": "search", "arguments": "{}"}}]),
-        chunk(tool_calls=[{"index": 0, "id": "b", "function": {"name": "search", "arguments": "{}"}}]),
-    )
-    assert [call.id for call in completion.calls] == ["a", "b"]
 
 
 def test_ids_that_an_earlier_round_used_are_made_unique() -> None:
@@ -122,6 +44,82 @@ def test_usage_is_found_wherever_it_comes() -> None:
     assert fed(json.dumps({"usage": usage}), chunk(content="x")).usage == usage
 
 
+@pytest.mark.parametrize("odd", [True, -1, 1 << 70, 1.5, "7", None, [1], {}])
+def test_what_is_no_count_is_not_counted(odd: object) -> None:
+    usage = {"prompt_tokens": odd, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": odd}}
+    assert fed(json.dumps({"choices": [], "usage": usage})).usage == {"completion_tokens": 3}
+    assert fed(json.dumps({"choices": [], "usage": {"prompt_tokens": odd}})).usage is None
+
+
+def test_reasoning_under_both_names_is_said_once_and_goes_back_under_the_one_it_came_in() -> None:
+    assert Completion().feed(chunk(reasoning="a", reasoning_content="a")) == [Thinking("a")]
+    for fields, name in (({"reasoning": "a", "reasoning_content": ""}, "reasoning"), ({"reasoning_content": "a"}, "reasoning_content")):
+        assert fed(chunk(**fields)).thinking_field == name
+    parts = [{"type": "thinking", "thinking": "a"}, {"type": "reasoning", "text": "b"}, "c"]
+    completion = fed(chunk(content=parts))
+    assert (completion.thinking, completion.text, completion.thinking_field) == ("ab", "", "content")
+
+
+def test_a_refusal_is_text() -> None:  # crewAIInc/crewAI#3793
+    assert fed(chunk(content=None, refusal="I can"), chunk(refusal="not.")).text == "I cannot."
+
+
+def test_the_deprecated_function_call_is_a_call_and_one_that_is_said_twice_is_one() -> None:
+    old = [{"name": "search", "arguments": ""}, {"arguments": '{"q":'}, {"arguments": "1}"}]
+    (call,) = fed(*(chunk(function_call=fragment) for fragment in old), chunk("function_call")).calls
+    assert (call.name, call.arguments) == ("search", '{"q":1}')
+    both = chunk(tool_calls=[{"index": 0, "id": "a", "function": old[0]}], function_call=old[0])
+    rest = chunk(function_call={"arguments": "{}"})
+    assert [(call.id, call.arguments) for call in fed(both, rest).calls] == [("a", "")]
+
+
+@pytest.mark.parametrize("choice", [{"delta": None}, {}, {"delta": {}}, {"delta": {"content": None, "tool_calls": None}}])
+def test_chunks_without_anything_bring_nothing(choice: dict[str, object]) -> None:
+    assert Completion().feed(json.dumps({"choices": [choice]})) == []
+    assert not fed(json.dumps({"choices": [{**choice, "finish_reason": ""}]})).ended_properly
+
+
+@pytest.mark.parametrize(("reason", "cut"), [("length", True), ("model_length", True), ("max_tokens", True), ("stop", False), ("x", False)])
+def test_an_answer_knows_whether_it_was_cut_off(reason: str, cut: bool) -> None:
+    completion = fed(chunk(reason))
+    assert (completion.cut_off, completion.ended_properly) == (cut, True)
+
+
+def test_a_whole_answer_is_read_like_a_stream_and_has_ended() -> None:
+    calls = [{"id": "a", "type": "function", "function": {"name": "search", "arguments": '{"q":1}'}}] * 2
+    message = {"role": "assistant", "content": "Hm.", "reasoning_content": "I look.", "tool_calls": calls}
+    answer = {"object": "chat.completion", "choices": [{"index": 0, "message": message}], "usage": {"prompt_tokens": 1}}
+    completion = fed(json.dumps(answer))
+    assert (completion.text, completion.thinking, completion.usage) == ("Hm.", "I look.", {"prompt_tokens": 1})
+    assert [call.id for call in completion.calls] == ["a", "a-2"]
+    assert completion.finished
+
+
+def test_a_message_after_its_deltas_is_the_same_once_more() -> None:
+    again = json.dumps({"choices": [{"message": {"content": "Hello."}, "finish_reason": "stop"}]})
+    assert fed(chunk(content="Hello."), again).text == "Hello."
+
+
+def test_nothing_counts_after_the_end() -> None:
+    assert fed(chunk(content="a"), "[DONE]", chunk(content="b"), "[DONE]", "{").text == "a"
+
+
+def test_a_long_text_comes_in_pieces() -> None:
+    deltas = Completion().feed(chunk(content="x" * (2 * PIECE_CHARACTERS_MAX + 1)))
+    assert [len(delta.text) for delta in deltas if isinstance(delta, Text)] == [PIECE_CHARACTERS_MAX, PIECE_CHARACTERS_MAX, 1]
+
+
+def test_a_completion_that_is_begun_anew_has_nothing_of_the_request_before() -> None:
+    completion = Completion()
+    completion.feed(json.dumps({"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": '{"q'}}]}}]}))
+    completion.feed(json.dumps({"choices": [{"delta": {}, "finish_reason": "error"}], "usage": {"prompt_tokens": 1}}))
+    assert not completion.begun
+    completion.restart()
+    completion.feed(chunk(tool_calls=[{"index": 0, "function": {"name": "search", "arguments": "{}"}}]))
+    assert [call.arguments for call in completion.calls] == ["{}"]
+    assert (completion.usage, completion.finish_reason) == (None, None)
+
+
 def test_the_last_chunk_may_carry_content() -> None:
     completion = fed(chunk("length", content="end"))
     assert (completion.text, completion.finish_reason, completion.ended_properly) == ("end", "length", True)
@@ -132,10 +130,27 @@ def test_a_stream_that_just_stops_has_not_ended_properly() -> None:
     assert fed(chunk(content="x"), "[DONE]").ended_properly
 
 
-@pytest.mark.parametrize("body", [{"error": {"message": "no"}}, {"error": "no"}, {"object": "error", "message": "no"}])
-def test_error_frames_are_the_providers_words(body: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "no"}},
+        {"error": "no"},
+        {"error": {"code": "no"}},
+        {"object": "error", "message": "no"},
+        {"code": "Bad", "message": "no", "request_id": "x"},
+        [{"error": {"message": "no"}}],
+        {"choices": [{"delta": {"content": ""}, "error": {"code": 502, "message": "no"}, "finish_reason": "error"}]},
+    ],
+)
+def test_error_frames_are_the_providers_words(body: object) -> None:
     with pytest.raises(ProviderSaidError, match="no"):
         fed(json.dumps(body))
+
+
+@pytest.mark.parametrize("error", [None, "", {}])
+def test_an_empty_error_is_none(error: object) -> None:
+    payload = json.dumps({"error": error, "choices": [{"delta": {"content": "x"}, "error": error}]})
+    assert fed(payload).text == "x"
 
 
 @pytest.mark.parametrize("payload", ["{", "[]", "null", '"x"'])

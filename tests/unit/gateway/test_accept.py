@@ -1,8 +1,8 @@
-"""When a client wants the Markdown file itself."""
+"""When a client wants Markdown."""
 
 import pytest
 
-from services.gateway.routes.workspaces import _prefers_markdown
+from services.gateway.accept import prefers_markdown
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from services.gateway.routes.workspaces import _prefers_markdown
     ],
 )
 def test_the_better_liked_form_is_sent(accept: str, markdown: bool) -> None:
-    assert _prefers_markdown(accept) is markdown
+    assert prefers_markdown(accept) is markdown

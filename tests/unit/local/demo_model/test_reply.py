@@ -118,6 +118,12 @@ def test_a_mentioned_note_is_quoted_by_its_link_and_not_looked_up() -> None:
     assert "wild yeast lives. [Bread](Kitchen/Bread.md)" in summary.text
 
 
+def test_a_note_in_the_message_that_mentions_it_is_told_from_the_question() -> None:
+    asked = "Referenced note [Bread](Kitchen/Bread.md)\nHow is a starter fed?"
+    apart = answer(mentioned("Bread", STARTER), asked)
+    assert answer(f"{mentioned('Bread', STARTER)['content']}\n\n{asked}").text == apart.text
+
+
 def test_a_note_mentioned_in_an_earlier_turn_is_no_question() -> None:
     reply = answer("What is a starter?", mentioned("Tea", TEA), "How is it kept?", "and how is it fed?")
     assert reply.query is not None
