@@ -6,6 +6,7 @@ Prints medians for both sizes, and how long a start takes until a note is listed
 import argparse
 import asyncio
 import contextlib
+import os
 import statistics
 import tempfile
 import time
@@ -68,7 +69,7 @@ async def until_there(client: Client, count: int) -> tuple[Workspace, float]:
 
 async def until_told(bus: Bus, count: int) -> None:
     """Until so many changes are in the stream: telling them is the first start's work, too."""
-    while (await bus.nats.jetstream().stream_info(notes.STREAM)).state.messages < count:
+    while (await bus.nats.jetstream().stream_info(notes.STREAM)).state.messages < count:  # noqa: ASYNC110
         await asyncio.sleep(0.2)
 
 
@@ -132,6 +133,7 @@ async def vault_of(count: int, directory: Path) -> tuple[dict[str, float], float
         path = vault / path_of(number)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text_of(number))
+    os.sync()  # else the first fsync of ours would write them all
     async with running(vault, directory / "home") as bus:
         workspace, first = await until_there(bus.client, count)
         await until_told(bus, count)
