@@ -17,4 +17,8 @@ pytest_plugins = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kills", default="10", help="how many times an agent is killed in mid-answer")
+    parser.addoption("--kills", default="10", help="how many times an agent is killed in mid-answer, and the notes service in mid-write")
+    parser.addoption("--writers", default="10", help="how many write one note at once")
+    parser.addoption("--rounds", default="10", help="how often they do")
+    parser.addoption("--edits", default="40", help="how many edits of another program come between our read and our write")
+    parser.addoption("--power-cuts", default="5", help="how many disks are looked at as a power cut would leave them")

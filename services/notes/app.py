@@ -7,8 +7,11 @@ from contextlib import closing
 from services.notes import keeping, workspaces
 from services.notes.file_threads import FileThreads
 from services.notes.keeping import Claims
+from services.notes.outbox import Outboxes
 from services.notes.routes import routes
 from services.notes.settings import NotesSettings
+from services.notes.write_lock import WriteLocks
+from services.notes.writing import NoteWriter
 from shared.contracts import notes
 from shared.contracts.errors import ServiceError
 from shared.database.migrate import migrate
@@ -43,13 +46,15 @@ async def serve(settings: NotesSettings, stop: asyncio.Event) -> None:
 async def _serve(settings: NotesSettings, pool: Pool, threads: FileThreads, stop: asyncio.Event) -> None:
     async with joined(NAME, settings) as bus:
         await streams.ensure(bus.nats, notes.STREAM)
-        claims = Claims(pool, settings.database_url, lambda workspace: keeping.keep(pool, bus.nats, threads, workspace))
+        locks, outboxes = WriteLocks(pool), Outboxes(pool, bus.nats)
+        claims = Claims(pool, settings.database_url, lambda workspace: keeping.keep(pool, locks, outboxes, threads, workspace))
+        writer = NoteWriter(pool, locks, outboxes, threads)
         health = health_routes(NAME, {"database": database_check(pool), "vaults": _vaults_check(pool)})
         async with (
             background(claims.run(), "claims"),
             background(keeping.discover(pool, settings.vault_paths, settings.created_vaults), "discovery"),
         ):
-            await bus.serve([*routes(settings, pool, threads), *health])
+            await bus.serve([*routes(settings, pool, threads, writer), *health])
             settled(NAME)
             await stop.wait()
 

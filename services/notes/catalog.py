@@ -13,7 +13,7 @@ from services.notes.vault import FileStat
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import ListNotes, NotePage, NoteSummary, ReadNote
 from shared.database import cursor as cursors
-from shared.database.pool import Pool, connection
+from shared.database.pool import Connection, Pool, connection
 
 LIMIT_MAX = 1000
 # Rows fetched at once where all are needed: the event loop breathes in between.
@@ -87,12 +87,11 @@ async def hashes(pool: Pool, wanted: Sequence[ReadNote], readable: Set[UUID]) ->
     return [present.get((note.workspace, nfc(note.path))) if note.workspace in readable else None for note in wanted]
 
 
-async def entry(pool: Pool, workspace: UUID, path: str) -> Entry | None:
+async def entry(connected: Connection, workspace: UUID, path: str) -> Entry | None:
     """What is known of one note."""
-    async with connection(pool) as connected:
-        row = await connected.fetchrow(
-            "SELECT title, tags, content_hash, revision FROM notes WHERE workspace = $1 AND path = $2", workspace, path
-        )
+    row = await connected.fetchrow(
+        "SELECT title, tags, content_hash, revision FROM notes WHERE workspace = $1 AND path = $2", workspace, path
+    )
     return None if row is None else Entry(row["title"], row["tags"], row["content_hash"], row["revision"])
 
 

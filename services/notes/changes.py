@@ -1,7 +1,7 @@
 """Committing what was seen in files: the index rows and the changes to tell, with their revisions, in one transaction.
 
-A change is computed against the row as it is inside the transaction, under the workspace's lock: two processes that saw the same edit
-commit one change, and revisions are given in the order in which they become visible.
+A change is computed against the row as it is inside the transaction, under the workspace's lock: whoever sees an edit second, the writer
+that made it or the scanner, commits no change, and revisions are given in the order in which they become visible.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from uuid import UUID
 
 from services.notes.metadata import tag_keys
 from services.notes.vault import FileStat
-from shared.database.pool import Connection, Pool, transaction
+from shared.database.pool import Connection
 
 type Kind = Literal["created", "updated", "moved", "deleted"]
 
@@ -101,26 +101,28 @@ def _seen_text_key(note: Seen) -> tuple[str, int]:
     return note.content_hash, 0
 
 
-async def commit(pool: Pool, workspace: UUID, seen: Sequence[Seen], gone: Collection[str] = ()) -> list[Change]:
-    """Bring the index to what was seen; the changes that this made, now waiting to be told."""
-    async with transaction(pool) as connected:
-        revision = await connected.fetchval("SELECT revision FROM workspaces WHERE id = $1 FOR UPDATE", workspace)
-        rows = await connected.fetch(
-            "SELECT path, content_hash, inode FROM notes WHERE workspace = $1 AND path = ANY($2)",
-            workspace, [*(note.path for note in seen), *gone],
+async def commit(connected: Connection, workspace: UUID, seen: Sequence[Seen], gone: Collection[str] = ()) -> list[Change]:
+    """Bring the index to what was seen, in the caller's transaction; the changes that this made, waiting to be told once it is committed.
+
+    The caller holds the workspace's lock (`write_lock`), and has seen the files while holding it.
+    """
+    revision = await connected.fetchval("SELECT revision FROM workspaces WHERE id = $1 FOR UPDATE", workspace)
+    rows = await connected.fetch(
+        "SELECT path, content_hash, inode FROM notes WHERE workspace = $1 AND path = ANY($2)",
+        workspace, [*(note.path for note in seen), *gone],
+    )  # fmt: skip
+    before = {row["path"]: Before(row["content_hash"], row["inode"]) for row in rows}
+    changes = plan(before, seen, gone)
+    revisions = {change.path: revision + number for number, change in enumerate(changes, start=1)}
+    await connected.execute("DELETE FROM notes WHERE workspace = $1 AND path = ANY($2)", workspace, list(gone))
+    await connected.executemany(_UPSERT, [_row(workspace, note, revisions.get(note.path)) for note in seen])
+    await _remember(connected, workspace, revision, changes)
+    kinds = Counter(change.kind for change in changes)
+    if changes:
+        await connected.execute(
+            "UPDATE workspaces SET revision = $2, notes = notes + $3 WHERE id = $1",
+            workspace, revision + len(changes), kinds["created"] - kinds["deleted"],
         )  # fmt: skip
-        before = {row["path"]: Before(row["content_hash"], row["inode"]) for row in rows}
-        changes = plan(before, seen, gone)
-        revisions = {change.path: revision + number for number, change in enumerate(changes, start=1)}
-        await connected.execute("DELETE FROM notes WHERE workspace = $1 AND path = ANY($2)", workspace, list(gone))
-        await connected.executemany(_UPSERT, [_row(workspace, note, revisions.get(note.path)) for note in seen])
-        await _remember(connected, workspace, revision, changes)
-        kinds = Counter(change.kind for change in changes)
-        if changes:
-            await connected.execute(
-                "UPDATE workspaces SET revision = $2, notes = notes + $3 WHERE id = $1",
-                workspace, revision + len(changes), kinds["created"] - kinds["deleted"],
-            )  # fmt: skip
     return changes
 
 

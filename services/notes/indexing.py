@@ -1,7 +1,6 @@
 """Bringing the index to what is in the files: look at stats, read what differs, commit; nothing is read twice for nothing."""
 
 import asyncio
-import hashlib
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
@@ -12,9 +11,12 @@ from uuid import UUID
 from services.notes import catalog, changes, losses, metadata
 from services.notes.catalog import Known
 from services.notes.changes import Before, Seen
+from services.notes.durable_file import digest
 from services.notes.losses import Loss
 from services.notes.note_path import NotePath
 from services.notes.vault import FileStat, NoSuchNote, NoteInaccessible, NoteUnreadable, RawNote, Survey, Vault
+from services.notes.vault_writer import VaultWriter
+from services.notes.write_lock import WriteLocks
 from shared.database.pool import Pool, connection
 
 logger = logging.getLogger(__name__)
@@ -39,6 +41,9 @@ class Outcome:
     changed: int
     unsettled: list[str]
 
+    def __add__(self, other: "Outcome") -> "Outcome":
+        return Outcome(self.changed + other.changed, [*self.unsettled, *other.unsettled])
+
 
 def as_text(data: bytes) -> str | None:
     """A note's text, line endings and a byte order mark as they are; None where it is no text."""
@@ -60,8 +65,9 @@ def describe(path: str, data: bytes) -> metadata.Metadata:
 class Indexer:
     """Keeps one workspace's rows. One process at a time does (see `keeping`)."""
 
-    def __init__(self, pool: Pool, workspace: UUID, vault: Vault, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: Pool, locks: WriteLocks, workspace: UUID, vault: Vault, threads: ThreadPoolExecutor) -> None:
         self._pool = pool
+        self._locks = locks
         self._workspace = workspace
         self._vault = vault
         self._threads = threads
@@ -91,11 +97,13 @@ class Indexer:
             if below is not None:
                 return await self.scan(None, same_directory=same_directory)
             raise Held(why)
-        changed, unsettled = await self._commit_in_batches({p: s for p, s in fresh.items() if p not in arrivals.paths})
+        outcome = await self._commit_in_batches({p: s for p, s in fresh.items() if p not in arrivals.paths})
         if gone or arrivals.seen:
-            changed += await self._commit(arrivals.seen, gone)
+            outcome += await self._commit(arrivals, gone)
             self._recent.append((_now(), len(deleted)))
-        return Outcome(changed, [*unsettled, *arrivals.unsettled])
+        if below is None and survey.temporary:
+            await self._sweep(survey.temporary)
+        return outcome
 
     async def _look(self, below: Collection[str] | None) -> tuple[Survey, dict[str, Known]]:
         survey = await self._in_thread(self._vault.survey, below)
@@ -105,27 +113,38 @@ class Indexer:
     async def _read_arrivals(self, fresh: dict[str, FileStat], known: dict[str, Known], gone: set[str]) -> "_Batch":
         """New notes that may be the missing ones under another path: of a size that one of those had."""
         sizes = {known[path].stat.size for path in gone}
-        batch = _Batch([], [], {path for path, stat in fresh.items() if path not in known and stat.size in sizes})
+        batch = _Batch({}, [], {path for path, stat in fresh.items() if path not in known and stat.size in sizes})
         for part in _batches({path: fresh[path] for path in batch.paths}):
             read = await self._in_thread(self._read, part)
-            batch.seen.extend(read.seen)
+            batch.read.update(read.read)
             batch.unsettled.extend(read.unsettled)
         return batch
 
-    async def _commit_in_batches(self, fresh: dict[str, FileStat]) -> tuple[int, list[str]]:
-        changed = 0
-        unsettled: list[str] = []
+    async def _commit_in_batches(self, fresh: dict[str, FileStat]) -> Outcome:
+        outcome = Outcome(0, [])
         for part in _batches(fresh):
-            batch = await self._in_thread(self._read, part)
-            changed += await self._commit(batch.seen, ())
-            unsettled.extend(batch.unsettled)
-        return changed, unsettled
+            outcome += await self._commit(await self._in_thread(self._read, part), ())
+        return outcome
 
-    async def _commit(self, seen: list[Seen], gone: Collection[str]) -> int:
-        return len(await changes.commit(self._pool, self._workspace, seen, gone)) if seen or gone else 0
+    async def _commit(self, batch: "_Batch", gone: Collection[str]) -> Outcome:
+        """Commit what still is so. What a writer of ours has changed since it was seen would take the index back to before."""
+        if not batch.read and not gone:
+            return Outcome(0, batch.unsettled)
+        async with self._locks.held(self._workspace) as connected:
+            now = await self._in_thread(self._vault.survey, [*batch.read, *gone])
+            seen = [note for note, stat in batch.read.values() if now.notes.get(note.path) == stat]
+            still_gone = [path for path in gone if path not in now.notes and now.saw(path)]
+            changed = len(await changes.commit(connected, self._workspace, seen, still_gone))
+        overtaken = {*batch.read, *gone} - {*(note.path for note in seen), *still_gone}
+        return Outcome(changed, [*{*batch.unsettled, *overtaken}])
+
+    async def _sweep(self, temporary: list[str]) -> None:
+        """Clear away what a crash has left: under the lock no write is going on, whose file it could be."""
+        async with self._locks.held(self._workspace):
+            await self._in_thread(VaultWriter(self._vault, None).sweep, temporary)
 
     def _read(self, paths: list[str]) -> "_Batch":
-        batch = _Batch([], [], set(paths))
+        batch = _Batch({}, [], set(paths))
         for path in paths:
             try:
                 raw = self._vault.read(NotePath(path))
@@ -133,7 +152,7 @@ class Indexer:
                 # Gone or replaced since it was seen, or not readable at present: the next scan sees.
                 logger.info("%s was not read: %s", path, error)
                 continue
-            batch.seen.append(_seen(path, raw))
+            batch.read[path] = seen_of(path, raw), raw.stat
             if not raw.settled:
                 batch.unsettled.append(path)
         return batch
@@ -163,16 +182,23 @@ class Indexer:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    seen: list[Seen]
+    """`read`: what is to be committed, with the stat that the file had; `paths`: those that were to be read."""
+
+    read: dict[str, tuple[Seen, FileStat]]
     unsettled: list[str]
     paths: set[str]
 
+    @property
+    def seen(self) -> list[Seen]:
+        return [note for note, _ in self.read.values()]
 
-def _seen(path: str, raw: RawNote) -> Seen:
+
+def seen_of(path: str, raw: RawNote) -> Seen:
+    """What the index is to know of a note that was read or written."""
     found = describe(path, raw.data)
     # What may have changed again unseen is stored with a stat that no file has, so that the next look reads it, also after a crash.
     stat = raw.stat if raw.settled else replace(raw.stat, ctime_ns=0)
-    return Seen(path, stat, hashlib.sha256(raw.data).hexdigest(), found.title, found.tags)
+    return Seen(path, stat, digest(raw.data), found.title, found.tags)
 
 
 def _missing(survey: Survey, known: dict[str, Known]) -> set[str]:

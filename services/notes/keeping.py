@@ -11,15 +11,15 @@ from pathlib import Path
 from uuid import UUID
 
 import asyncpg
-from nats.aio.client import Client as Nats
 
 from services.notes import outbox, workspaces
 from services.notes.file_threads import FileThreads
 from services.notes.indexing import Held, Indexer
-from services.notes.outbox import Outbox
+from services.notes.outbox import Outboxes
 from services.notes.vault import VaultUnavailable
 from services.notes.watching import Hints, watched
 from services.notes.workspaces import Kept, VaultsError
+from services.notes.write_lock import WriteLocks
 from shared.contracts.errors import ServiceError
 from shared.database.pool import UNAVAILABLE, Pool
 
@@ -115,11 +115,11 @@ class Claims:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def keep(pool: Pool, nats: Nats, threads: FileThreads, workspace: Kept) -> None:
+async def keep(pool: Pool, locks: WriteLocks, outboxes: Outboxes, threads: FileThreads, workspace: Kept) -> None:
     """Follow one workspace's files and tell its changes, until something fails."""
-    box = Outbox(pool, nats, workspace.id)
+    box = outboxes.of(workspace.id)
     telling = asyncio.create_task(box.run())
-    following = asyncio.create_task(Follower(pool, threads, workspace, box.wake).run())
+    following = asyncio.create_task(Follower(pool, locks, threads, workspace, box.wake).run())
     try:
         await asyncio.wait({telling, following}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -134,12 +134,12 @@ async def keep(pool: Pool, nats: Nats, threads: FileThreads, workspace: Kept) ->
 class Follower:
     """Has the index follow a workspace's files, and says when they cannot be relied on."""
 
-    def __init__(self, pool: Pool, threads: FileThreads, workspace: Kept, committed: Callable[[], None]) -> None:
+    def __init__(self, pool: Pool, locks: WriteLocks, threads: FileThreads, workspace: Kept, committed: Callable[[], None]) -> None:
         self._pool = pool
         self._threads = threads
         self._workspace = workspace
         self._committed = committed
-        self._indexer = Indexer(pool, workspace.id, workspace.vault, threads.of(workspace.id))
+        self._indexer = Indexer(pool, locks, workspace.id, workspace.vault, threads.of(workspace.id))
         self._probe: asyncio.Future[str] | None = None
         # The directory of the last scan that was believed; nothing is known before the first.
         self._believed = workspace.identity

@@ -77,7 +77,7 @@ def safe_name(name: str) -> str:
         ServiceError: `invalid`.
     """
     name = nfc(name)
-    if problem := _problem(name):
+    if problem := new_name_problem(name):
         raise ServiceError(ErrorCode.INVALID, f"The name {problem}.")
     return name
 
@@ -93,7 +93,8 @@ def safe_directory_path(path: str) -> str:
     return "/".join("." * part.startswith(".") + safe_name(part.removeprefix(".")) for part in path.split("/"))
 
 
-def _problem(name: str) -> str | None:
+def new_name_problem(name: str) -> str | None:
+    """Why a file or directory should not get a name, as the end of a sentence; None where it may. Names that are there are borne."""
     if not name or not name.strip():
         return "is empty"
     if not is_plain_text(name) or any(unicodedata.category(character) == "Cc" or character in _BIDI for character in name):

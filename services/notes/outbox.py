@@ -107,6 +107,21 @@ class Outbox:
                 await connected.execute("UPDATE changes SET sent_at = now() WHERE id = ANY($1)", sent)
 
 
+class Outboxes:
+    """One per workspace in this process; only that of a workspace it keeps is run."""
+
+    def __init__(self, pool: Pool, nats: Nats) -> None:
+        self._pool = pool
+        self._nats = nats
+        self._boxes: dict[UUID, Outbox] = {}
+
+    def of(self, workspace: UUID) -> Outbox:
+        """One workspace's."""
+        if workspace not in self._boxes:
+            self._boxes[workspace] = Outbox(self._pool, self._nats, workspace)
+        return self._boxes[workspace]
+
+
 async def prune(pool: Pool) -> None:
     """Forget changes that were told a day ago or earlier: the stream has them."""
     async with connection(pool) as connected:

@@ -1,18 +1,20 @@
 """Reading one note: always from its file, never from the index, so that what is cited is what is there."""
 
-import hashlib
 from collections.abc import Callable
 
 from services.notes import catalog, workspaces
 from services.notes.changes import modified_at
+from services.notes.durable_file import digest
 from services.notes.file_threads import FileThreads
 from services.notes.indexing import as_text, describe
 from services.notes.note_path import NotePath
 from services.notes.vault import NoSuchNote, NoteInaccessible, NoteUnreadable, RawNote, VaultUnavailable
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import Note, ReadNote
-from shared.database.pool import Pool
+from shared.database.pool import Pool, connection
 from shared.messaging.scope import Account
+
+NO_TEXT = "it is not text in UTF-8, or holds a NUL character"
 
 
 async def read(pool: Pool, threads: FileThreads, request: ReadNote, account: Account | None) -> Note:
@@ -24,20 +26,21 @@ async def read(pool: Pool, threads: FileThreads, request: ReadNote, account: Acc
     path = NotePath.parse(request.path)
     workspace = await workspaces.require(pool, request.workspace, account)
     if workspace.problem is not None:
-        raise _unavailable(workspace.directory)
+        raise vault_unavailable(workspace.directory)
     try:
         raw, content, content_hash = await threads.run(workspace.id, _read, workspace.vault.read, path)
     except VaultUnavailable:
-        raise _unavailable(workspace.directory) from None
+        raise vault_unavailable(workspace.directory) from None
     except NoSuchNote:
-        raise ServiceError(ErrorCode.NOTE_NOT_FOUND, f"There is no note {path.text} in this workspace.") from None
+        raise not_found(path) from None
     except NoteInaccessible as error:
         raise ServiceError(ErrorCode.VAULT_UNAVAILABLE, f"{error}; try again later.", retry_after=5) from None
     except NoteUnreadable as error:
-        raise _unreadable(path, str(error)) from None
+        raise unreadable(path, str(error)) from None
     if content is None:
-        raise _unreadable(path, "it is not text in UTF-8, or holds a NUL character")
-    entry = await catalog.entry(pool, workspace.id, path.text)
+        raise unreadable(path, NO_TEXT)
+    async with connection(pool) as connected:
+        entry = await catalog.entry(connected, workspace.id, path.text)
     if entry is None or entry.content_hash != content_hash:
         found = await threads.run(workspace.id, describe, path.text, raw.data)
         title, tags = found.title, found.tags
@@ -57,14 +60,21 @@ async def read(pool: Pool, threads: FileThreads, request: ReadNote, account: Acc
 
 def _read(read_file: Callable[[NotePath], RawNote], path: NotePath) -> tuple[RawNote, str | None, str]:
     raw = read_file(path)
-    return raw, as_text(raw.data), hashlib.sha256(raw.data).hexdigest()
+    return raw, as_text(raw.data), digest(raw.data)
 
 
-def _unavailable(directory: str) -> ServiceError:
+def not_found(path: NotePath) -> ServiceError:
+    """What a request is told of a note that is not there."""
+    return ServiceError(ErrorCode.NOTE_NOT_FOUND, f"There is no note {path.text} in this workspace.")
+
+
+def vault_unavailable(directory: str) -> ServiceError:
+    """What a request is told while a workspace's files cannot be relied on."""
     return ServiceError(
         ErrorCode.VAULT_UNAVAILABLE, f"The notes in {directory} cannot be reached at present; try again later.", retry_after=5
     )
 
 
-def _unreadable(path: NotePath, why: str) -> ServiceError:
+def unreadable(path: NotePath, why: str) -> ServiceError:
+    """What a request is told of a note that is there, and none to read."""
     return ServiceError(ErrorCode.NOTE_UNREADABLE, f"{path.text} cannot be read as a note: {why}.")

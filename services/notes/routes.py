@@ -1,18 +1,20 @@
 """The table of what the notes service answers. Each handler names the core function that does it."""
 
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from services.notes import catalog, reading, workspaces
 from services.notes.file_threads import FileThreads
 from services.notes.settings import NotesSettings
+from services.notes.writing import NoteWriter
 from shared.contracts import notes
-from shared.contracts.subject import Empty
+from shared.contracts.subject import Empty, Message
 from shared.database.pool import Pool
 from shared.messaging.bus import Route
-from shared.messaging.scope import Scope
+from shared.messaging.scope import Account, Scope
 
 
-def routes(settings: NotesSettings, pool: Pool, threads: FileThreads) -> list[Route[Any, Any]]:
+def routes(settings: NotesSettings, pool: Pool, threads: FileThreads, writer: NoteWriter) -> list[Route[Any, Any]]:
     """All but health."""
 
     async def list_workspaces(_: Empty, scope: Scope) -> notes.WorkspaceList:
@@ -54,4 +56,21 @@ def routes(settings: NotesSettings, pool: Pool, threads: FileThreads) -> list[Ro
         Route(notes.NOTE_LIST, list_notes),
         Route(notes.NOTE_HASHES, hashes),
         Route(notes.NOTE_READ, read_note),
+        Route(notes.NOTE_CREATE, _for_account(writer.create)),
+        Route(notes.NOTE_REPLACE, _for_account(writer.replace)),
+        Route(notes.NOTE_PATCH, _for_account(writer.patch)),
+        Route(notes.NOTE_MOVE, _for_account(writer.move)),
+        Route(notes.NOTE_DELETE, _for_account(writer.delete)),
+        Route(notes.NOTE_APPEND, _for_account(writer.append)),
     ]
+
+
+def _for_account[Q: Message, R: Message](
+    answer: Callable[[Q, Account | None], Coroutine[Any, Any, R]],
+) -> Callable[[Q, Scope], Coroutine[Any, Any, R]]:
+    """A handler that passes on for whom the question is asked."""
+
+    async def handler(request: Q, scope: Scope) -> R:
+        return await answer(request, scope.account)
+
+    return handler

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from services.notes import durable_file
 from services.notes.note_path import NotePath, is_note_name, is_passed_over, is_plain_text, nfc
 
 logger = logging.getLogger(__name__)
@@ -27,9 +28,9 @@ DEPTH_MAX = 64
 TICK_NS = 100_000_000
 READ_ATTEMPTS = 3
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A FIFO would wait for its writer, a terminal could become ours.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SIGNED = 2**63 - 1
 # An index has keys of some 2,700 bytes at most, and a file system paths of 4,096.
 PATH_BYTES_MAX = 2000
@@ -77,10 +78,11 @@ class RawNote:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was seen below some paths: the notes by path, and the paths whose contents could not be seen."""
+    """What was seen below some paths: the notes by path, the paths whose contents could not be seen, and the temporary files."""
 
     notes: dict[str, FileStat] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
+    temporary: list[str] = field(default_factory=list)
 
     def saw(self, path: str) -> bool:
         """Whether a note of that path would be in `notes` if it were there."""
@@ -120,7 +122,7 @@ class Vault:
             try:
                 root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 opened.callback(os.close, root)
-                top = opened.enter_context(_opened_directories(root, [part for part in self.notes_dir.split("/") if part]))
+                top = opened.enter_context(opened_directories(root, [part for part in self.notes_dir.split("/") if part]))
             except OSError as error:
                 raise VaultUnavailable(f"{self.top} cannot be read: {error.strerror}") from error
             yield top
@@ -136,7 +138,7 @@ class Vault:
             raise NoSuchNote(path.text)
         descriptor = self._open(path)
         try:
-            return _read_whole(descriptor)
+            return read_whole(descriptor)
         except OSError as error:
             raise NoteInaccessible(f"{path.text} cannot be read: {error.strerror}") from error
         finally:
@@ -164,8 +166,8 @@ class Vault:
         if any(map(is_passed_over, directories)):
             return
         try:
-            with _opened_directories(top, directories) as parent:
-                actual = _actual_name(parent, name)
+            with opened_directories(top, directories) as parent:
+                actual = actual_name(parent, name)
                 _look_at(parent, actual, path, len(directories), os.stat(actual, dir_fd=parent, follow_symlinks=False), seen)
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -175,25 +177,56 @@ class Vault:
                 seen.unseen.append(path)
 
     def _open(self, path: NotePath) -> int:
-        *directories, name = path.segments
-        with self.entered() as top:
-            try:
-                with _opened_directories(top, directories) as parent:
-                    return os.open(_actual_name(parent, name), _FILE, dir_fd=parent)
-            except OSError as error:
-                if _is_absence(error):
-                    raise NoSuchNote(path.text) from error
-                if isinstance(error, PermissionError):
-                    raise NoteInaccessible(f"{path.text} may not be read by this process") from error
-                raise NoteUnreadable(f"it cannot be opened: {error.strerror}") from error
+        with self.entered() as top, directory_of_note(top, path) as directory:
+            return open_note(directory, actual_name(directory, path.segments[-1]), path)
 
 
 @contextmanager
-def _opened_directories(top: int, names: list[str]) -> Iterator[int]:
+def directory_of_note(top: int, path: NotePath) -> Iterator[int]:
+    """A descriptor of the directory that a note lies in.
+
+    Raises:
+        NoSuchNote, NoteUnreadable, NoteInaccessible: see there.
+    """
+    with contextlib.ExitStack() as opened:
+        try:
+            directory = opened.enter_context(opened_directories(top, path.segments[:-1]))
+        except OSError as error:
+            raise _not_opened(error, path) from error
+        yield directory
+
+
+def open_note(directory: int, name: str, path: NotePath) -> int:
+    """A descriptor of a note's file, for reading.
+
+    Raises:
+        NoSuchNote, NoteUnreadable, NoteInaccessible: see there.
+    """
+    try:
+        return os.open(name, FILE_FLAGS, dir_fd=directory)
+    except OSError as error:
+        raise _not_opened(error, path) from error
+
+
+def _not_opened(error: OSError, path: NotePath) -> Exception:
+    if is_absence(error):
+        return NoSuchNote(path.text)
+    if isinstance(error, PermissionError):
+        return NoteInaccessible(f"{path.text} may not be read by this process")
+    return NoteUnreadable(f"it cannot be opened: {error.strerror}")
+
+
+@contextmanager
+def opened_directories(top: int, names: list[str]) -> Iterator[int]:
+    """A descriptor of the directory below `top` that these names lead to, no link followed.
+
+    Raises:
+        OSError: one of them is not there, is a link or no directory.
+    """
     directory = os.dup(top)
     try:
         for name in names:
-            below = os.open(_actual_name(directory, name), _DIRECTORY, dir_fd=directory)
+            below = os.open(actual_name(directory, name), DIRECTORY_FLAGS, dir_fd=directory)
             os.close(directory)
             directory = below
         yield directory
@@ -201,7 +234,7 @@ def _opened_directories(top: int, names: list[str]) -> Iterator[int]:
         os.close(directory)
 
 
-def _actual_name(directory: int, name: str) -> str:
+def actual_name(directory: int, name: str) -> str:
     """The spelling that a file has whose name is `name` after NFC; `name` itself where there is none."""
     if name.isascii():
         return name
@@ -231,7 +264,7 @@ def _walk(directory: int, path: str, depth: int, seen: Survey) -> None:
         try:
             _look_at(directory, entry.name, child, depth, entry, seen)
         except OSError as error:
-            if not _is_absence(error):
+            if not is_absence(error):
                 seen.unseen.append(child)
 
 
@@ -240,11 +273,14 @@ def _look_at(directory: int, name: str, path: str, depth: int, entry: "os.DirEnt
     is_directory = entry.is_dir(follow_symlinks=False) if isinstance(entry, os.DirEntry) else stat.S_ISDIR(entry.st_mode)
     if is_directory:
         if not is_passed_over(name) and depth < DEPTH_MAX:
-            below = os.open(name, _DIRECTORY, dir_fd=directory)
+            below = os.open(name, DIRECTORY_FLAGS, dir_fd=directory)
             try:
                 _walk(below, path, depth + 1, seen)
             finally:
                 os.close(below)
+        return
+    if durable_file.is_temporary(name):
+        seen.temporary.append(path)
         return
     if not is_note_name(name) or len(path.encode()) > PATH_BYTES_MAX:
         return
@@ -253,7 +289,13 @@ def _look_at(directory: int, name: str, path: str, depth: int, entry: "os.DirEnt
         seen.notes[path] = FileStat.of(found)
 
 
-def _read_whole(descriptor: int) -> RawNote:
+def read_whole(descriptor: int) -> RawNote:
+    """An open file's bytes, as one version of it.
+
+    Raises:
+        NoSuchNote, NoteUnreadable: it is none to read.
+        OSError: the disk fails.
+    """
     started = time.time_ns()
     before = os.fstat(descriptor)
     if stat.S_ISDIR(before.st_mode):
@@ -287,7 +329,8 @@ def _bounded(nanoseconds: int) -> int:
     return max(-_SIGNED, min(nanoseconds, _SIGNED))
 
 
-def _is_absence(error: OSError) -> bool:
+def is_absence(error: OSError) -> bool:
+    """Whether an error says that no note is there."""
     return isinstance(error, (FileNotFoundError, NotADirectoryError)) or _is_link(error) or error.errno == errno.ENAMETOOLONG
 
 

@@ -133,6 +133,18 @@ async def require(pool: Pool, workspace: UUID, account: Account | None) -> Kept:
     return _kept(row)
 
 
+async def require_writable(pool: Pool, workspace: UUID, account: Account | None) -> Kept:
+    """A workspace that the account may write in.
+
+    Raises:
+        ServiceError: `workspace_not_found`, `forbidden` where it may only read.
+    """
+    row = await _row(pool, workspace, account)
+    if row["access"] != "write":
+        raise ServiceError(ErrorCode.FORBIDDEN, "You may read this workspace, but not write in it.")
+    return _kept(row)
+
+
 def require_admin(account: Account | None) -> None:
     """Refuse what only an admin or a service may do.
 

@@ -3,7 +3,8 @@
 A chunk is an exact slice of the note's content, so that a citation can point at it. It never crosses a heading, holds whole blocks
 (paragraphs, lists, code, tables) up to about `TARGET` characters, and cuts a block only where it alone is longer than `MAXIMUM`: lists
 between their items, everything else between lines, a line that is too long itself at a space or a full stop. Headings are not repeated
-in the text (each chunk has its heading path), except where nothing stands below one. Front matter is no text.
+in the text (each chunk has its heading path), except where nothing stands below one. Front matter is no text. An exchange that was written
+into the note (MN-9) is cut by itself: no chunk holds both some of it and some of the note, and its headings stand over nothing else.
 
 All of it takes time linear in the note's length and bounded memory: only blocks are parsed, never inline markup (hostile notes make
 that quadratic), and a long note piece by piece.
@@ -19,6 +20,8 @@ from uuid import UUID, uuid5
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+
+from shared.contracts.exchanges import exchanges
 
 TARGET = 800
 MAXIMUM = 1600
@@ -53,6 +56,7 @@ class Chunk:
         block_id: see `chunk_note`.
         ordinal: position among the note's chunks, from 0.
         heading_path: the headings above it, outermost first, as plain text.
+        exchange: whether it is of an exchange.
     """
 
     block_id: UUID
@@ -61,6 +65,7 @@ class Chunk:
     start: int
     end: int
     text: str
+    exchange: bool = False
 
     @property
     def sha256(self) -> str:
@@ -97,29 +102,42 @@ def chunk_note(document: UUID, content: str) -> list[Chunk]:
     """
     seen: Counter[tuple[tuple[str, ...], str]] = Counter()
     chunks: list[Chunk] = []
-    for headings, span in _spans(content):
+    for headings, span, exchange in _spans(content):
         text = content[span.start : span.end]
         occurrence = seen[headings, text]
         seen[headings, text] += 1
         name = "\x1f".join((*headings, str(occurrence), hashlib.sha256(text.encode()).hexdigest()))
-        chunks.append(Chunk(uuid5(document, name), len(chunks), headings, span.start, span.end, text))
+        chunks.append(Chunk(uuid5(document, name), len(chunks), headings, span.start, span.end, text, exchange))
     return chunks
 
 
-def _spans(content: str) -> Iterator[tuple[tuple[str, ...], _Unit]]:
+def _spans(content: str) -> Iterator[tuple[tuple[str, ...], _Unit, bool]]:
     matter = _FRONT_MATTER.match(content)
     body = matter.end() if matter else int(content.startswith("\ufeff"))
-    lines = _line_starts(content, body)
-    for headings, units in _sections(_blocks(content, lines)):
-        for span in _packed(unit for whole in units for unit in _cut(content, whole, lines)):
-            if (trimmed := _trimmed(content, span)) is not None:
-                yield headings, trimmed
+    above: list[tuple[int, str]] = []
+    for region, exchange in _regions(content, body):
+        lines = _line_starts(content, region)
+        for headings, units in _sections(_blocks(content, lines), above.copy() if exchange else above):
+            for span in _packed(unit for whole in units for unit in _cut(content, whole, lines)):
+                if (trimmed := _trimmed(content, span)) is not None:
+                    yield headings, trimmed, exchange
 
 
-def _line_starts(content: str, body: int) -> list[int]:
+def _regions(content: str, body: int) -> Iterator[tuple[_Unit, bool]]:
+    """The text in order, what is an exchange and what is not; the marks belong to neither."""
+    for found in exchanges(content):
+        if found.start < body:
+            continue  # in front matter
+        yield _Unit(body, found.start), False
+        yield _Unit(found.inner_start, found.inner_end), True
+        body = found.end
+    yield _Unit(body, len(content)), False
+
+
+def _line_starts(content: str, region: _Unit) -> list[int]:
     """Where each line begins as the parser counts them, and the end as the last."""
-    starts = [line.start() for line in _LINE.finditer(content, body)]
-    return [*starts, len(content)]
+    starts = [line.start() for line in _LINE.finditer(content, region.start, region.end)]
+    return [*starts, region.end]
 
 
 def _blocks(content: str, lines: list[int]) -> Iterator[_Block]:
@@ -160,9 +178,11 @@ def _pieces(content: str, lines: list[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-def _sections(blocks: Iterable[_Block]) -> Iterator[tuple[tuple[str, ...], list[list[_Unit]]]]:
-    """Headings, and what stands below them before the next: each block as the list of the parts it may be cut into."""
-    path: list[tuple[int, str]] = []
+def _sections(blocks: Iterable[_Block], path: list[tuple[int, str]]) -> Iterator[tuple[tuple[str, ...], list[list[_Unit]]]]:
+    """Headings, and what stands below them before the next: each block as the list of the parts it may be cut into.
+
+    `path`: the headings that stand above the first block, with their levels; afterwards those above what follows.
+    """
     heading: _Block | None = None
     units: list[list[_Unit]] = []
     for block in blocks:
@@ -171,7 +191,7 @@ def _sections(blocks: Iterable[_Block]) -> Iterator[tuple[tuple[str, ...], list[
             continue
         if units or (heading is not None and block.level <= heading.level):
             yield tuple(text for _, text in path), units or ([heading.parts] if heading else [])
-        path = [*((level, text) for level, text in path if level < block.level), (block.level, block.heading)]
+        path[:] = [*((level, text) for level, text in path if level < block.level), (block.level, block.heading)]
         heading, units = block, []
     if units or heading is not None:
         yield tuple(text for _, text in path), units or ([heading.parts] if heading else [])

@@ -182,14 +182,14 @@ async def _store_chunks(db: Connection, note: CutNote, document: UUID) -> bool:
         await db.execute("DELETE FROM removals WHERE chunk = ANY($1)", [passage.chunk.block_id for passage in added])
         await db.executemany(
             "INSERT INTO chunks (id, document, workspace, ordinal, heading_path, start_at, end_at, text, sha256, passage_sha, tokens, "
-            "weights, point_hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+            "weights, point_hash, exchange) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
             [_row(passage, note.workspace, document) for passage in added],
             timeout=LONG_NOTE_SECONDS,
         )
     if rewritten:
         await db.executemany(
-            "UPDATE chunks SET tokens = $2, weights = $3, point_hash = $4, in_index = false WHERE id = $1",
-            [(one.chunk.block_id, signed(one.words.indices), one.words.values, one.point_hash) for one in rewritten],
+            "UPDATE chunks SET tokens = $2, weights = $3, point_hash = $4, exchange = $5, in_index = false WHERE id = $1",
+            [(one.chunk.block_id, signed(one.words.indices), one.words.values, one.point_hash, one.chunk.exchange) for one in rewritten],
             timeout=LONG_NOTE_SECONDS,
         )
     if shifted:
@@ -215,7 +215,7 @@ def _row(passage: Passage, workspace: UUID, document: UUID) -> tuple[object, ...
     chunk = passage.chunk
     return (
         *(chunk.block_id, document, workspace, chunk.ordinal, list(chunk.heading_path), chunk.start, chunk.end, chunk.text),
-        *(passage.sha256, passage.passage_sha, signed(passage.words.indices), passage.words.values, passage.point_hash),
+        *(passage.sha256, passage.passage_sha, signed(passage.words.indices), passage.words.values, passage.point_hash, chunk.exchange),
     )
 
 

@@ -57,7 +57,7 @@ def cut_note(workspace: UUID, document: UUID, note: Note) -> CutNote:
 
 def _passage(chunk: Chunk, title: str, folders: list[str], tags: list[str]) -> Passage:
     sha256 = chunk.sha256
-    known_by = orjson.dumps([CUT_VERSION, sha256, title, chunk.heading_path, folders, tags])
+    known_by = orjson.dumps([CUT_VERSION, sha256, title, chunk.heading_path, folders, tags, chunk.exchange])
     return Passage(
         chunk,
         sha256,

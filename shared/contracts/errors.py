@@ -23,6 +23,7 @@ class ErrorCode(StrEnum):
     FORBIDDEN = "forbidden"
     NOT_FOUND = "not_found"
     CONFLICT = "conflict"
+    PRECONDITION_REQUIRED = "precondition_required"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     NOT_ACCEPTABLE = "not_acceptable"
     TOO_LARGE = "too_large"
@@ -67,8 +68,15 @@ class ErrorCode(StrEnum):
     WORKSPACE_EXISTS = "workspace_exists"
     NOTE_NOT_FOUND = "note_not_found"
     NOTE_UNREADABLE = "note_unreadable"
+    NOTE_EXISTS = "note_exists"
+    NOTE_STALE = "note_stale"
+    NOTE_BUSY = "note_busy"
+    MATCH_NOT_FOUND = "match_not_found"
+    MATCH_NOT_UNIQUE = "match_not_unique"
     PATH_INVALID = "path_invalid"
     VAULT_UNAVAILABLE = "vault_unavailable"
+    VAULT_READ_ONLY = "vault_read_only"
+    STORAGE_FULL = "storage_full"
     # retrieval
     RUN_NOT_FOUND = "run_not_found"
     RETRIEVAL_UNAVAILABLE = "retrieval_unavailable"
@@ -81,6 +89,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.FORBIDDEN: 403,
     ErrorCode.NOT_FOUND: 404,
     ErrorCode.CONFLICT: 409,
+    ErrorCode.PRECONDITION_REQUIRED: 428,
     ErrorCode.METHOD_NOT_ALLOWED: 405,
     ErrorCode.NOT_ACCEPTABLE: 406,
     ErrorCode.TOO_LARGE: 413,
@@ -119,8 +128,15 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.WORKSPACE_EXISTS: 409,
     ErrorCode.NOTE_NOT_FOUND: 404,
     ErrorCode.NOTE_UNREADABLE: 422,
+    ErrorCode.NOTE_EXISTS: 409,
+    ErrorCode.NOTE_STALE: 409,
+    ErrorCode.NOTE_BUSY: 503,
+    ErrorCode.MATCH_NOT_FOUND: 409,
+    ErrorCode.MATCH_NOT_UNIQUE: 409,
     ErrorCode.PATH_INVALID: 400,
     ErrorCode.VAULT_UNAVAILABLE: 503,
+    ErrorCode.VAULT_READ_ONLY: 503,
+    ErrorCode.STORAGE_FULL: 507,
     ErrorCode.RUN_NOT_FOUND: 404,
     ErrorCode.RETRIEVAL_UNAVAILABLE: 503,
 }

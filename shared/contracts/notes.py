@@ -3,6 +3,9 @@
 Every request acts for the account named in the message's headers: an admin may use every workspace, a member those it was given;
 another's is `workspace_not_found`. A request without an account comes from a service itself and may use all.
 
+Whoever changes a note names the version it has seen, needs `write` access (`forbidden`), and gets the note as it then is. Until a change is
+answered it may or may not have happened; once it is answered, it is on the disk for good.
+
 `notes.changed.<workspace>` is a fact in the stream NOTES: published after the index row is committed, at least once (with
 `Nats-Msg-Id`), in order of `revision` within a workspace. Readers acknowledge after their own work is committed.
 """
@@ -123,6 +126,74 @@ class ReadNote(Message):
     path: str
 
 
+class CreateNote(Message):
+    """A note where none is. `note_exists` (with `current_hash`) where the name is taken, `path_invalid` where it can be none."""
+
+    workspace: UUID
+    path: str
+    content: str
+
+
+class ReplaceNote(Message):
+    """Other text in the place of the version `content_hash`; `note_stale` (with `current_hash`, None where the note is gone) where that is
+    not the present one.
+    """
+
+    workspace: UUID
+    path: str
+    content_hash: str
+    content: str
+
+
+class PatchNote(Message):
+    """`new_text` for the one place where `old_text` stands, in the version `content_hash`.
+
+    `note_stale`, `match_not_found`, `match_not_unique` (with `matches`). A line feed in either text stands for the line ending of the
+    place, unless one of them has a carriage return. No byte outside the place changes.
+    """
+
+    workspace: UUID
+    path: str
+    content_hash: str
+    old_text: str
+    new_text: str
+
+
+class MoveNote(Message):
+    """Another path for the version `content_hash`; `note_stale`, or `note_exists` where the new path is taken."""
+
+    workspace: UUID
+    path: str
+    to: str
+    content_hash: str
+
+
+class DeleteNote(Message):
+    """The version `content_hash` into the workspace's trash; `note_stale` where that is not the present one."""
+
+    workspace: UUID
+    path: str
+    content_hash: str
+
+
+class AppendExchange(Message):
+    """A question and its answer at the end of a note, which is made where it is missing; once per `message_id` (MN-9)."""
+
+    workspace: UUID
+    path: str
+    message_id: UUID
+    conversation_title: str
+    question: str
+    answer: str
+
+
+class Appended(Message):
+    """The note as it is then. `created`: it was made for this."""
+
+    note: Note
+    created: bool
+
+
 class HashesRequest(Message):
     """Which versions of these notes are the present ones."""
 
@@ -164,5 +235,11 @@ MEMBERS_PUT = Query("notes.members.put", PutMembers, MemberList, owner="notes")
 NOTE_LIST = Query("notes.list", ListNotes, NotePage, owner="notes")
 NOTE_HASHES = Query("notes.hashes", HashesRequest, Hashes, owner="notes")
 NOTE_READ = Query("notes.read", ReadNote, Note, owner="notes")
+NOTE_CREATE = Query("notes.create", CreateNote, Note, owner="notes", idempotent=False)
+NOTE_REPLACE = Query("notes.replace", ReplaceNote, Note, owner="notes", idempotent=False)
+NOTE_PATCH = Query("notes.patch", PatchNote, Note, owner="notes", idempotent=False)
+NOTE_MOVE = Query("notes.move", MoveNote, Note, owner="notes", idempotent=False)
+NOTE_DELETE = Query("notes.delete", DeleteNote, Empty, owner="notes", idempotent=False)
+NOTE_APPEND = Query("notes.append", AppendExchange, Appended, owner="notes")
 
 CHANGED = Event("notes.changed.{workspace}", owner="notes", stream=STREAM, message=NoteChanged)

@@ -1,7 +1,10 @@
 """Workspaces and the notes in them."""
 
 import asyncio
-from typing import Annotated, Literal
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
@@ -21,14 +24,20 @@ from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
 from shared.contracts import notes
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import (
+    AppendExchange,
+    CreateNote,
     CreateWorkspace,
+    DeleteNote,
     ListNotes,
     Member,
     MemberList,
+    MoveNote,
     Note,
     NotePage,
+    PatchNote,
     PutMembers,
     ReadNote,
+    ReplaceNote,
     UpdateWorkspace,
     Workspace,
     WorkspaceList,
@@ -38,6 +47,13 @@ from shared.contracts.subject import Empty
 from shared.messaging.bus import Bus
 
 router = APIRouter(route_class=StrictRoute)
+ENTITY_TAG = re.compile(r'^(W/)?"[\x21\x23-\x7e\x80-\xff]*"$')
+PATH_CHARACTERS_MAX = 2000
+TITLE_CHARACTERS_MAX = 1000
+_PRECONDITIONS: dict[int | str, dict[str, Any]] = {
+    412: {"description": "`note_stale` with `current_hash`: the note is another version. `note_exists`: there is one already."},
+    428: {"description": "`precondition_required`: the version is not named."},
+}
 
 
 class WorkspaceChange(Body):
@@ -65,6 +81,35 @@ class Members(Body):
     """All members."""
 
     items: Annotated[list[MemberIn], Field(max_length=1000)]
+
+
+class NoteText(Body):
+    """A note, whole."""
+
+    content: str
+
+
+class PatchText(Body):
+    """One place of a note, by what stands there."""
+
+    content_hash: Annotated[str, Field(max_length=200)]
+    old_text: Annotated[str, Field(min_length=1)]
+    new_text: str
+
+
+class Destination(Body):
+    """Where to."""
+
+    to: Annotated[str, Field(max_length=PATH_CHARACTERS_MAX)]
+
+
+class ExchangeIn(Body):
+    """A question and its answer."""
+
+    question: NotBlank
+    answer: NotBlank
+    conversation_title: Annotated[NotBlank, Field(max_length=TITLE_CHARACTERS_MAX)]
+    message_id: Id
 
 
 @router.get("/api/workspaces", response_model=WorkspaceList, summary="List workspaces")
@@ -141,6 +186,82 @@ async def read_note(workspace_id: UUID, request: Request, caller: AnyCaller) -> 
     return Response(note.model_dump_json(exclude={"revision"}), headers=headers, media_type="application/json")
 
 
+@router.put(
+    "/api/workspaces/{workspace_id}/notes/{path:any}",
+    response_model=Note,
+    response_model_exclude={"revision"},
+    responses={201: {"model": Note, "description": "Created."}, **_PRECONDITIONS},
+    summary="Create or replace a note",
+)
+async def put_note(workspace_id: UUID, body: NoteText, request: Request, caller: AnyCaller) -> Response:
+    """Create with `If-None-Match: *`, replace with `If-Match: "<content_hash>"`."""
+    path = note_path(request)
+    if request.headers.get("if-none-match", "").strip() == "*":
+        if "if-match" in request.headers:
+            raise ServiceError(ErrorCode.MALFORMED, "If-Match and If-None-Match: * cannot both hold.")
+        async with _precondition(ErrorCode.NOTE_EXISTS):
+            return _as_note(await caller.ask(notes.NOTE_CREATE, CreateNote(workspace=workspace_id, path=path, content=body.content)), 201)
+    replacing = ReplaceNote(workspace=workspace_id, path=path, content_hash=_version(request), content=body.content)
+    async with _precondition():
+        return _as_note(await caller.ask(notes.NOTE_REPLACE, replacing))
+
+
+@router.patch(
+    "/api/workspaces/{workspace_id}/notes/{path:any}",
+    response_model=Note,
+    response_model_exclude={"revision"},
+    responses={409: {"description": "`note_stale` with `current_hash`, `match_not_unique` with `matches`, `match_not_found`."}},
+    summary="Change one place of a note",
+)
+async def patch_note(workspace_id: UUID, body: PatchText, request: Request, caller: AnyCaller) -> Response:
+    """`new_text` for the one place where `old_text` stands; every other byte stays. A line feed stands for the line ending of the place,
+    unless one of the texts has a carriage return.
+    """
+    patching = PatchNote(workspace=workspace_id, path=note_path(request), **body.model_dump())
+    return _as_note(await caller.ask(notes.NOTE_PATCH, patching))
+
+
+@router.delete(
+    "/api/workspaces/{workspace_id}/notes/{path:any}", status_code=204, responses=_PRECONDITIONS, summary="Put a note into the trash"
+)
+async def delete_note(workspace_id: UUID, request: Request, caller: AnyCaller) -> Response:
+    """Its bytes lie in `.trash` below the notes' directory. Needs `If-Match`."""
+    async with _precondition():
+        deleting = DeleteNote(workspace=workspace_id, path=note_path(request), content_hash=_version(request))
+        await caller.ask(notes.NOTE_DELETE, deleting)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/api/workspaces/{workspace_id}/notes/{path:any}/move",
+    response_model=Note,
+    response_model_exclude={"revision"},
+    responses={409: {"description": "`note_exists`: the new path is taken."}, **_PRECONDITIONS},
+    summary="Move a note",
+)
+async def move_note(workspace_id: UUID, body: Destination, request: Request, caller: AnyCaller) -> Response:
+    """To another path of the workspace, whose directories are made. Links to it stay as they are. Needs `If-Match`."""
+    async with _precondition():
+        moving = MoveNote(workspace=workspace_id, path=note_path(request, action=True), to=body.to, content_hash=_version(request))
+        return _as_note(await caller.ask(notes.NOTE_MOVE, moving))
+
+
+@router.post(
+    "/api/workspaces/{workspace_id}/notes/{path:any}/entries",
+    response_model=Note,
+    response_model_exclude={"revision"},
+    responses={201: {"model": Note, "description": "The note was made for it."}},
+    summary="Append an exchange to a note",
+)
+async def append_exchange(workspace_id: UUID, body: ExchangeIn, request: Request, caller: AnyCaller) -> Response:
+    """Question and answer byte for byte, once per `message_id`; the note is made where it is missing. What is appended stands between two
+    comments by which retrieval leaves it out.
+    """
+    appending = AppendExchange(workspace=workspace_id, path=note_path(request, action=True), **body.model_dump())
+    appended = await caller.ask(notes.NOTE_APPEND, appending)
+    return _as_note(appended.note, 201 if appended.created else 200)
+
+
 @router.get("/api/workspaces/{workspace_id}/events", summary="Changes of a workspace's notes", response_class=EventStreamResponse)
 async def workspace_events(workspace_id: UUID, request: Request, caller: AnyCaller) -> Response:
     """`NoteChanged`, whoever made the change."""
@@ -209,8 +330,49 @@ class Changes:
         self._wake.set()
 
 
-def note_path(request: Request) -> str:
-    """The note's path, decoded once per segment from the address as it was sent: a `%2F` cannot become a separator.
+class PreconditionFailed(ServiceError):
+    """An error that is a 412 because the version it is about came in a header."""
+
+    @property
+    def status(self) -> int:
+        """412."""
+        return 412
+
+
+@asynccontextmanager
+async def _precondition(failing: ErrorCode = ErrorCode.NOTE_STALE) -> AsyncIterator[None]:
+    """Answers to a change whose version is named by a header: this error says that the header does not hold."""
+    try:
+        yield
+    except ServiceError as error:
+        if error.code is not failing:
+            raise
+        raise PreconditionFailed(error.code, error.detail, **error.extra) from None
+
+
+def _version(request: Request) -> str:
+    """The one version that `If-Match` names. A weak tag is none (RFC 9110, 13.1.1); `*` would be none in particular.
+
+    Raises:
+        ServiceError: `precondition_required`, `malformed`.
+    """
+    header = request.headers.get("if-match", "").strip()
+    if header in ("", "*"):
+        raise ServiceError(ErrorCode.PRECONDITION_REQUIRED, 'Say which version you have read: If-Match: "<content_hash>".')
+    if not ENTITY_TAG.match(header):
+        raise ServiceError(ErrorCode.MALFORMED, "If-Match must be one content_hash in double quotes.")
+    return header.strip('"')
+
+
+def _as_note(note: Note, status: int = 200) -> Response:
+    """The note as it is after a change, as GET answers it."""
+    headers = {"ETag": f'"{note.content_hash}"'}
+    return Response(note.model_dump_json(exclude={"revision"}), status, headers, "application/json")
+
+
+def note_path(request: Request, *, action: bool = False) -> str:
+    """The note's path, decoded once per segment from the address as it was sent: a `%2F` cannot become a separator. `action`: the last
+    segment says what to do with the note.
 
     Raises:
         ServiceError: `path_invalid`.
@@ -222,7 +384,7 @@ def note_path(request: Request) -> str:
         raise _bad_path("is not UTF-8") from None
     if any("/" in segment or "\x00" in segment for segment in segments):
         raise _bad_path("has a separator or NUL inside a segment")
-    return "/".join(segments)
+    return "/".join(segments[:-1] if action else segments)
 
 
 def _bad_path(why: str) -> ServiceError:

@@ -1,9 +1,10 @@
 """Retrieval beside the real notes service: a vault on disk, edited by another program."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from local.index_engine import Engine
 from local.index_engine import routes as engine_routes
@@ -11,9 +12,11 @@ from services.notes.app import serve as serve_notes
 from services.notes.settings import NotesSettings
 from services.retrieval.app import serve as serve_retrieval
 from services.retrieval.settings import RetrievalSettings
-from shared.contracts import retrieval
+from shared.contracts import notes, retrieval
 from shared.contracts.errors import ServiceError
-from shared.contracts.retrieval import SearchRequest, Status, StatusRequest
+from shared.contracts.notes import AppendExchange, Workspace
+from shared.contracts.retrieval import Filters, SearchRequest, Status, StatusRequest
+from shared.contracts.subject import Empty
 from shared.messaging.bus import Bus
 from shared.messaging.scope import Scope
 from tests.support.polling import eventually
@@ -70,3 +73,39 @@ async def test_a_vault_on_disk_is_found_and_followed(nats_url: str, database_url
         await finds("trout")
         status = await bus.client.ask(retrieval.STATUS, StatusRequest(), Scope.root(10))
         assert status == Status(indexed=0, pending=0, held=0, unembedded=1, oldest_pending_seconds=0, last_error=None)
+
+
+async def test_an_exchange_that_was_written_into_a_note_is_found_only_when_asked_for(
+    nats_url: str, database_url: str, tmp_path: Path
+) -> None:  # MN-9
+    vault = tmp_path / "vault"
+    vault.mkdir()
+    (vault / "birds.md").write_text("The heron stands in the reeds.")
+    async with running(nats_url, database_url, vault, tmp_path / "home") as bus:
+
+        async def texts(query: str, *, exchanges: bool) -> list[str]:
+            request = SearchRequest(query=query, filters=Filters(include_exchanges=exchanges))
+            try:
+                return [hit.text for hit in (await bus.client.ask(retrieval.SEARCH, request, Scope.root(10))).hits]
+            except ServiceError:
+                return []
+
+        (workspace,) = await eventually(lambda: workspaces(bus), 15)
+        append = AppendExchange(
+            workspace=workspace.id, path="birds.md", message_id=uuid4(), conversation_title="T", question="Who?", answer="A heron flies."
+        )
+        await bus.client.ask(notes.NOTE_APPEND, append, Scope.root(10))
+        await eventually(lambda: both(texts), 15)
+        assert await texts("flies heron", exchanges=False) == ["The heron stands in the reeds."]
+
+
+async def workspaces(bus: Bus) -> list[Workspace]:
+    try:
+        return (await bus.client.ask(notes.WORKSPACE_LIST, Empty(), Scope.root(5))).items
+    except ServiceError:
+        return []
+
+
+async def both(texts: Callable[..., Awaitable[list[str]]]) -> bool:
+    """The note and the exchange in it."""
+    return len(await texts("flies heron", exchanges=True)) == 2

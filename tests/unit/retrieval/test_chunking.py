@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.retrieval.chunking import MAXIMUM, Chunk, chunk_note, is_withdrawn
+from shared.contracts.exchanges import begin_mark, end_mark
 
 DOCUMENT = UUID(int=1)
 
@@ -108,6 +109,37 @@ def test_equal_passages_have_ids_of_their_own() -> None:
 )
 def test_withdrawal_is_said_in_the_front_matter(content: str, withdrawn: bool) -> None:  # RC-19
     assert is_withdrawn(content) is withdrawn
+
+
+MESSAGE = UUID("0f8c2b1e-5d0a-4a53-9d2c-6f7f7f3c2b11")
+
+
+def exchange(text: str) -> str:
+    return f"{begin_mark(MESSAGE)}\n{text}\n{end_mark(MESSAGE)}\n"
+
+
+def test_an_exchange_is_cut_by_itself_and_marked() -> None:  # MN-9
+    content = f"# Note\n\nMine before.\n{exchange('## Talk\n\nAn answer.\n\n# Its heading\n\nMore.')}Mine after.\n\n## Mine too\n\nLast.\n"
+    assert [(chunk.text, chunk.heading_path, chunk.exchange) for chunk in cut(content)] == [
+        ("Mine before.", ("Note",), False),
+        ("An answer.", ("Note", "Talk"), True),
+        ("More.", ("Its heading",), True),
+        ("Mine after.", ("Note",), False),
+        ("Last.", ("Note", "Mine too"), False),
+    ]
+
+
+@pytest.mark.parametrize("text", ["```\nopen fence", "<!-- open comment", "- list", "| a |\n|---|", f"quoted\n{end_mark(MESSAGE)}\nstill"])
+def test_no_chunk_holds_both_an_exchange_and_the_note(text: str) -> None:
+    chunks = cut(f"before\n\n{exchange(text)}\nafter\n")
+    assert (chunks[0].text, chunks[-1].text) == ("before", "after")
+    assert [chunk.exchange for chunk in chunks] == [False, *[True] * (len(chunks) - 2), False]
+    assert all("marginalia:exchange" not in chunk.text for chunk in chunks if not chunk.exchange)
+
+
+def test_an_exchange_may_be_all_of_a_note_or_lie_behind_front_matter() -> None:
+    for before in ("", "\ufeff", "---\ntitle: T\n---\n"):
+        assert [(chunk.text, chunk.exchange) for chunk in cut(before + exchange("An answer."))] == [("An answer.", True)]
 
 
 HOSTILE = {

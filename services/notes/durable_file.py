@@ -1,0 +1,204 @@
+"""Files that are there wholly or not at all: written under a temporary name, made durable, and put in place by one rename.
+
+A temporary name tells what its file is, so that whoever finds it after a crash knows what to do with it: the hash of the version it was
+to replace, and the hash of the new one. While it is being written it has mode 0.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import signal
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+# Errors by which a file system says that it does not know an operation.
+UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY})
+
+_NOREPLACE, _EXCHANGE = 1, 2
+_NAME = re.compile(r"\.marginalia-(?P<token>[0-9a-f]{12})\.(?P<replaced>[0-9a-f]{16}|new)-(?P<written>[0-9a-f]{16})")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """A whole, durable file under its temporary name, open."""
+
+    name: str
+    inode: int
+    descriptor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The file that a new one is to resemble: its mode and owner, and its extended attributes (access lists among them)."""
+
+    mode: int
+    uid: int
+    gid: int
+    attributes: dict[str, bytes]
+
+    @classmethod
+    def of_file(cls, descriptor: int) -> "Model":
+        """A version that is to be replaced."""
+        found = os.fstat(descriptor)
+        return cls(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, dict(_attributes(descriptor)))
+
+    @classmethod
+    def of_directory(cls, descriptor: int) -> "Model":
+        """What a new file in a directory inherits: who may read and write there may do so with it, and it is its owner's."""
+        found = os.fstat(descriptor)
+        return cls(stat.S_IMODE(found.st_mode) & 0o666, found.st_uid, found.st_gid, {})
+
+    def impress(self, descriptor: int) -> None:
+        """Make an open file like this one, as far as this process and the file system may."""
+        with contextlib.suppress(PermissionError):
+            os.fchown(descriptor, self.uid, self.gid)
+        with contextlib.suppress(PermissionError):
+            os.fchmod(descriptor, self.mode)
+        for name, value in self.attributes.items():
+            try:
+                os.setxattr(descriptor, name, value)
+            except OSError as error:
+                if error.errno not in {*UNSUPPORTED, errno.EPERM, errno.EACCES}:
+                    raise
+
+
+def digest(data: bytes) -> str:
+    """The name of a version: SHA-256 in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file of that name is one of ours, in use or left behind."""
+    return _NAME.fullmatch(name) is not None
+
+
+def token(name: str) -> str:
+    """What is unique about a temporary name."""
+    found = _NAME.fullmatch(name)
+    assert found is not None
+    return found["token"]
+
+
+def is_dispensable(name: str, mode: int, data_digest: str) -> bool:
+    """Whether nothing is lost with a temporary file that a crash has left: it is unfinished, was never put in place, or holds the
+    version that was replaced. Anything else is an edit of another program that came in between.
+    """
+    found = _NAME.fullmatch(name)
+    return found is not None and (not stat.S_IMODE(mode) or data_digest[:16] in (found["replaced"], found["written"]))
+
+
+@contextmanager
+def written(directory: int, data: bytes, model: Model, replaced: str | None = None) -> Iterator[Temporary]:
+    """A temporary file with these bytes, on the disk for good. At the end of the block it is gone, if it still is ours.
+
+    Raises:
+        OSError: it could not be written; nothing of it is left.
+    """
+    name = f".marginalia-{secrets.token_hex(6)}.{replaced[:16] if replaced else 'new'}-{digest(data)[:16]}"
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0, dir_fd=directory)
+    inode = os.fstat(descriptor).st_ino
+    try:
+        _write_whole(descriptor, data)
+        model.impress(descriptor)
+        os.fsync(descriptor)
+        yield Temporary(name, inode, descriptor)
+    finally:
+        os.close(descriptor)
+        _remove(directory, name, inode)
+
+
+def rename_new(source: int, name: str, target: int, new_name: str) -> None:
+    """Rename where nothing bears the new name.
+
+    Raises:
+        FileExistsError: something does.
+        OSError: anything else.
+    """
+    if _renameat2(source, name, target, new_name, _NOREPLACE):
+        return
+    try:
+        os.link(name, new_name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in {*UNSUPPORTED, errno.EPERM, errno.EMLINK}:
+            raise
+        # Neither renameat2 nor links, as on FAT. The caller's lock keeps our own writers apart.
+        if name_is_taken(target, new_name):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new_name) from None
+        os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
+    else:
+        os.unlink(name, dir_fd=source)
+
+
+def exchange(directory: int, name: str, other: str) -> bool:
+    """Let two files change names in one step; false where the file system cannot.
+
+    Raises:
+        OSError: one of them is not there, or the disk fails.
+    """
+    return _renameat2(directory, name, directory, other, _EXCHANGE)
+
+
+def name_is_taken(directory: int, name: str) -> bool:
+    """Whether anything bears a name, links included."""
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def is_being_written(descriptor: int) -> bool:
+    """Whether any program has this file open for writing; false also where that cannot be told.
+
+    A read lease is granted only where nobody has. The signal that would tell of its end is one that is ignored by default.
+    """
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return False
+
+
+def _renameat2(source: int, name: str, target: int, new_name: str, flags: int) -> bool:
+    if not hasattr(_libc, "renameat2"):
+        return False
+    if _libc.renameat2(source, os.fsencode(name), target, os.fsencode(new_name), flags) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in UNSUPPORTED:
+        return False
+    raise OSError(code, os.strerror(code), name)
+
+
+def _write_whole(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _remove(directory: int, name: str, inode: int) -> None:
+    try:
+        if os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino == inode:
+            os.unlink(name, dir_fd=directory)
+    except FileNotFoundError:
+        return  # it has been put in place
+
+
+def _attributes(descriptor: int) -> Iterator[tuple[str, bytes]]:
+    try:
+        for name in os.listxattr(descriptor):
+            with contextlib.suppress(PermissionError):
+                yield name, os.getxattr(descriptor, name)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
