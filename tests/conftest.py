@@ -5,6 +5,8 @@ from hypothesis import settings
 
 # No deadline: a loaded machine is no failure. A failing example prints what reproduces it.
 settings.register_profile("marginalia", deadline=None, print_blob=True)
+# `--hypothesis-profile=thorough`: every generated case many times over.
+settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=10_000)
 settings.load_profile("marginalia")
 
 pytest_plugins = [

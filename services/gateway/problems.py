@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
@@ -78,13 +79,26 @@ async def _service_error(request: Request, error: Exception) -> Response:
 
 async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    errors = [
-        {"location": ".".join(map(str, item["loc"])), "message": item["msg"].removeprefix("Value error, ")} for item in error.errors()
-    ]
+    errors = [{"location": _location(item, error.body), "message": item["msg"].removeprefix("Value error, ")} for item in error.errors()]
     if any(item["loc"][0] == "path" for item in error.errors()):
         return problem(ServiceError(ErrorCode.NOT_FOUND, "There is nothing at this address."), path=request.url.path)
     detail = "; ".join(f"{item['location']}: {item['message']}" for item in errors[:3])
     return problem(ServiceError(ErrorCode.INVALID, f"The request is not valid. {detail}", errors=errors), path=request.url.path)
+
+
+def _location(item: Mapping[str, Any], body: Any) -> str:
+    """Where in the request, as whoever wrote it would say: without the names of the kinds among which pydantic chose on its way."""
+    first, *steps = item["loc"]
+    if first != "body":
+        return ".".join(map(str, item["loc"]))
+    location, value = [first], body
+    for step in steps:
+        if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int)):
+            value = value[step]
+        elif not (item["type"] == "missing" and step == steps[-1]):
+            continue
+        location.append(str(step))
+    return ".".join(location)
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:

@@ -1,13 +1,15 @@
 """The table of what the notes service answers. Each handler names the core function that does it."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from services.notes import catalog, reading, workspaces
+from services.notes import catalog, reading, syntax_catalog, workspaces
+from services.notes.compose import compose
 from services.notes.file_threads import FileThreads
 from services.notes.settings import NotesSettings
 from services.notes.writing import NoteWriter
-from shared.contracts import notes
+from shared.contracts import markdown, notes
 from shared.contracts.subject import Empty, Message
 from shared.database.pool import Pool
 from shared.messaging.bus import Route
@@ -46,6 +48,13 @@ def routes(settings: NotesSettings, pool: Pool, threads: FileThreads, writer: No
         readable = {workspace.id for workspace in await workspaces.list_workspaces(pool, scope.account)}
         return notes.Hashes(items=await catalog.hashes(pool, request.items, readable))
 
+    async def markdown_catalog(request: markdown.CatalogRequest, _: Scope) -> markdown.Catalog:
+        return syntax_catalog.catalog(request.preset)
+
+    async def compose_markdown(request: markdown.Compose, _: Scope) -> markdown.Composed:
+        # The largest documents take a third of a second, for which nothing else need wait.
+        return markdown.Composed(markdown=await asyncio.to_thread(compose, request.document, request.preset))
+
     return [
         Route(notes.WORKSPACE_LIST, list_workspaces),
         Route(notes.WORKSPACE_GET, get_workspace),
@@ -62,6 +71,8 @@ def routes(settings: NotesSettings, pool: Pool, threads: FileThreads, writer: No
         Route(notes.NOTE_MOVE, _for_account(writer.move)),
         Route(notes.NOTE_DELETE, _for_account(writer.delete)),
         Route(notes.NOTE_APPEND, _for_account(writer.append)),
+        Route(markdown.CATALOG, markdown_catalog),
+        Route(markdown.COMPOSE, compose_markdown),
     ]
 
 

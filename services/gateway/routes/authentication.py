@@ -1,4 +1,4 @@
-"""Logging in and out, personal tokens, accounts, preferences."""
+"""Logging in and out, personal tokens, accounts."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -50,21 +50,6 @@ class AccountChange(Body):
     role: Role | None = None
     password: NewPassword | None = None
     disabled: bool | None = None
-
-
-class MarkdownPresets(Body):
-    """Which syntax is on."""
-
-    math: bool = True
-    diagrams: bool = True
-    callouts: bool = True
-
-
-class Preferences(Body):
-    """An account's own preferences."""
-
-    locale: Literal["zh", "en"] = "en"
-    markdown: MarkdownPresets = MarkdownPresets()
 
 
 class AccountOut(BaseModel):
@@ -195,19 +180,6 @@ async def list_accounts(_: AdminCaller, request: Request) -> AccountList:
 async def change_account(account_id: UUID, body: AccountChange, _: AdminCaller, request: Request) -> AccountDetails:
     """Admins only. A new password, or disabling, ends the account's sessions."""
     return _details(await request.app.state.accounts.update(account_id, body.role, body.password, body.disabled))
-
-
-@router.get("/api/preferences", response_model=Preferences, summary="Read one's preferences")
-async def preferences(caller: AnyCaller, request: Request) -> Preferences:
-    """Defaults where nothing was set."""
-    return Preferences.model_validate(await request.app.state.accounts.preferences(caller.identity.id))
-
-
-@router.put("/api/preferences", response_model=Preferences, summary="Set one's preferences")
-async def set_preferences(body: Preferences, caller: AnyCaller, request: Request) -> Preferences:
-    """Replaces them; what is absent takes its default."""
-    await request.app.state.accounts.set_preferences(caller.identity.id, body.model_dump())
-    return body
 
 
 def _session(identity: Identity) -> SessionOut:

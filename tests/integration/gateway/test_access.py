@@ -167,14 +167,6 @@ async def test_without_a_login_nothing_is_told(chat_stack: ChatStack) -> None:
         assert "marginalia_http_requests" in (await http.get("/metrics")).text
 
 
-async def test_preferences_are_each_accounts_own(chat_stack: ChatStack) -> None:
-    default = (await chat_stack.client.http.get("/api/preferences")).json()
-    assert default == {"locale": "en", "markdown": {"math": True, "diagrams": True, "callouts": True}}
-    changed = {"locale": "zh", "markdown": {"math": False, "diagrams": True, "callouts": True}}
-    assert (await chat_stack.client.http.put("/api/preferences", json=changed)).json() == changed
-    assert (await chat_stack.client.http.get("/api/preferences")).json() == changed
-
-
 async def test_the_description_of_the_api_is_served_and_says_how_errors_look(chat_stack: ChatStack) -> None:
     http = chat_stack.client.http
     described = (await http.get("/api/openapi.json")).json()
