@@ -178,11 +178,17 @@ class TurnRun:
         """Tell the client to forget what the agent before had said of the round that is asked again."""
         fold, checkpoint = self.log.fold, self._assignment.checkpoint
         await end_open_calls(self.log, "The agent that ran this call was lost.")
-        kept = {"content_characters": checkpoint.content_characters, "activity_entries": checkpoint.activity_entries}
-        said = {"content_characters": len(fold.content), "activity_entries": fold.activity_entries}
-        if said != kept:
-            numbers = sorted(self._book.numbers)
-            await self.log.emit(EventType.ROUND_RESTARTED, round=len(self._rounds) + 1, attempt=self.log.attempt, **kept, citations=numbers)
+        if (len(fold.content), fold.activity_entries) == (checkpoint.content_characters, checkpoint.activity_entries):
+            return
+        await self.log.emit(
+            EventType.ROUND_RESTARTED,
+            round=len(self._rounds) + 1,
+            attempt=self.log.attempt,
+            content_characters=checkpoint.content_characters,
+            activity_entries=checkpoint.activity_entries,
+            citations=sorted(self._book.numbers),
+            left_out=checkpoint.left_out,
+        )
 
     def _store_checkpoint(self) -> None:
         """A round is whole: have that in the database, without waiting for it. What fails is made up for by the next."""
