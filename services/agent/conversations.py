@@ -1,5 +1,7 @@
 """Conversations as clients see them: listed, read along their active path, renamed, deleted, another version chosen."""
 
+import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -23,6 +25,10 @@ MESSAGE_COLUMNS = """
 """
 
 
+# Reading this much Markdown takes about 10 ms.
+LONG_CHARACTERS = 100_000
+
+
 class Conversations:
     """Each method acts for the account it is given; what is another's is not found."""
 
@@ -35,7 +41,7 @@ class Conversations:
             row = await db.fetchrow(f"SELECT {MESSAGE_COLUMNS} FROM messages m WHERE m.id = $1", message_id)
         if row is None:
             raise ServiceError(ErrorCode.MESSAGE_NOT_FOUND, "There is no such message.")
-        return _message(row)
+        return (await _messages([row]))[0]
 
     async def page(self, account: UUID, cursor: str | None, limit: int) -> ConversationPage:
         """The account's conversations, latest activity first."""
@@ -72,7 +78,7 @@ class Conversations:
             **_summary(row).model_dump(),
             active_leaf=row["active_leaf"],
             active_response_id=row["active_response_id"],
-            messages=[_message(message) for message in messages],
+            messages=await _messages(messages),
         )
 
     async def import_(self, request: ImportConversation, account: UUID) -> Conversation:
@@ -136,6 +142,13 @@ def _summary(row: asyncpg.Record) -> ConversationSummary:
     return ConversationSummary(
         id=row["id"], title=row["title"], workspace=row["workspace"], created_at=row["created_at"], updated_at=row["updated_at"]
     )
+
+
+async def _messages(rows: Sequence[asyncpg.Record]) -> list[ChatMessage]:
+    """The messages of these rows; much text is read in a thread, so that no turn waits for it."""
+    if sum(len(row["content"]) for row in rows) < LONG_CHARACTERS:
+        return [_message(row) for row in rows]
+    return await asyncio.to_thread(lambda: [_message(row) for row in rows])
 
 
 def _message(row: asyncpg.Record) -> ChatMessage:

@@ -146,6 +146,7 @@ class Fold:
         kept = {entry for entry in self._activity if isinstance(entry, str)}
         self.tool_calls = {identifier: call for identifier, call in self.tool_calls.items() if identifier in kept}
         self.sources = [source for source in self.sources if source["number"] in event["citations"]]
+        del self.left_out[event["left_out"] :]
 
 
 def _without_envelope(event: Mapping[str, Any]) -> dict[str, Any]:

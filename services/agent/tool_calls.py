@@ -18,6 +18,7 @@ from services.agent.payloads import MalformedStream
 # Each event of a turn, the whole arguments of a call among them, must fit into a message many times over. Of all calls of an answer.
 CHARACTERS_MAX = 256 * 1024
 CALLS_MAX = 128
+LEVELS_MAX = 64
 # The index of the deprecated `function_call`, of which there is one.
 DEPRECATED_INDEX = -1
 
@@ -217,7 +218,7 @@ def _arguments(value: Any) -> str:
 def _can_be_kept(value: dict[str, Any]) -> bool:
     """Whether it can be stored and sent back exactly as it is."""
     try:
-        return b"\\u0000" not in orjson.dumps(value)
+        return is_shallow(value) and b"\\u0000" not in orjson.dumps(value)
     except TypeError:
         return False
 
@@ -229,10 +230,19 @@ def arguments_of(call: Call) -> dict[str, Any] | None:
 
 
 def parsed(text: str) -> Any:
-    """JSON, or the text itself where it is none, or holds what cannot be stored or sent (NUL, hundreds of levels)."""
+    """JSON, or the text itself where it is none, or holds what cannot be stored or passed on (NUL, dozens of levels)."""
     try:
         value = orjson.loads(text)
-        # Within events and answers it stands some levels deeper.
-        return text if b"\\u0000" in orjson.dumps([[[[[[[[value]]]]]]]]) else value
+        return text if not is_shallow(value) or b"\\u0000" in orjson.dumps(value) else value
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return text
+
+
+def is_shallow(value: Any) -> bool:
+    """Whether every reader on the way takes the nesting of this JSON; the strictest stop at some 200 levels, and it is put into more."""
+    level = [value]
+    for _ in range(LEVELS_MAX):
+        level = [item for one in level if isinstance(one, (dict, list)) for item in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return True
+    return False

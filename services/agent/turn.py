@@ -16,7 +16,7 @@ import orjson
 from services.agent import prompt
 from services.agent.chat_model import ChatModel, CompletionRequest
 from services.agent.completion import Completion
-from services.agent.conversations import shown
+from services.agent.conversations import LONG_CHARACTERS, shown
 from services.agent.delivery import Delivery
 from services.agent.ending import ENDING_SECONDS, SHUTDOWN, Ending, TurnFailure, end_open_calls, status_of_cancel
 from services.agent.prompt import Past, Round
@@ -135,7 +135,8 @@ class TurnRun:
         if self._restarted:
             await self._restart_round()
         searching, replay = self._assignment.searches is not None, self._rule.reasoning_replay
-        messages = prompt.branch(self._assignment.past, replay, searching=searching, instructions=self._assignment.instructions)
+        # A long history is read in a thread, so that no other turn waits for it.
+        messages = await asyncio.to_thread(self._branch) if self._is_long else self._branch()
         for round_ in self._rounds:
             messages += prompt.said(round_, replay)
         round_number = len(self._rounds)
@@ -155,6 +156,16 @@ class TurnRun:
             await self._search(completion, round_number)
             self._store_checkpoint()
             messages += prompt.said(self._rounds[-1], replay)
+
+    @property
+    def _is_long(self) -> bool:
+        return sum(len(message.content) for message in self._assignment.past) > LONG_CHARACTERS
+
+    def _branch(self) -> list[dict[str, Any]]:
+        assignment = self._assignment
+        return prompt.branch(
+            assignment.past, self._rule.reasoning_replay, searching=assignment.searches is not None, instructions=assignment.instructions
+        )
 
     async def _started(self) -> None:
         """The events that a turn begins with; of a turn that was taken over, those that are missing."""
@@ -178,11 +189,17 @@ class TurnRun:
         """Tell the client to forget what the agent before had said of the round that is asked again."""
         fold, checkpoint = self.log.fold, self._assignment.checkpoint
         await end_open_calls(self.log, "The agent that ran this call was lost.")
-        kept = {"content_characters": checkpoint.content_characters, "activity_entries": checkpoint.activity_entries}
-        said = {"content_characters": len(fold.content), "activity_entries": fold.activity_entries}
-        if said != kept:
-            numbers = sorted(self._book.numbers)
-            await self.log.emit(EventType.ROUND_RESTARTED, round=len(self._rounds) + 1, attempt=self.log.attempt, **kept, citations=numbers)
+        if (len(fold.content), fold.activity_entries) == (checkpoint.content_characters, checkpoint.activity_entries):
+            return
+        await self.log.emit(
+            EventType.ROUND_RESTARTED,
+            round=len(self._rounds) + 1,
+            attempt=self.log.attempt,
+            content_characters=checkpoint.content_characters,
+            activity_entries=checkpoint.activity_entries,
+            citations=sorted(self._book.numbers),
+            left_out=checkpoint.left_out,
+        )
 
     def _store_checkpoint(self) -> None:
         """A round is whole: have that in the database, without waiting for it. What fails is made up for by the next."""

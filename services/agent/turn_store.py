@@ -61,16 +61,17 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where the last whole round of a turn ended: the rounds so far, and how much text and activity they made."""
+    """Where the last whole round of a turn ended: the rounds so far, and how much text, activity and left-out passages they made."""
 
     rounds: list[Round] = field(default_factory=list)
     content_characters: int = 0
     activity_entries: int = 0
+    left_out: int = 0
 
     @classmethod
     def at(cls, rounds: list[Round], fold: Fold) -> "Checkpoint":
         """The present end of a round."""
-        return cls(list(rounds), len(fold.content), fold.activity_entries)
+        return cls(list(rounds), len(fold.content), fold.activity_entries, len(fold.left_out))
 
     def stored(self) -> dict[str, Any]:
         """As JSON."""
@@ -78,13 +79,14 @@ class Checkpoint:
             "rounds": [round_.stored() for round_ in self.rounds],
             "content_characters": self.content_characters,
             "activity_entries": self.activity_entries,
+            "left_out": self.left_out,
         }
 
     @classmethod
     def restored(cls, stored: dict[str, Any]) -> "Checkpoint":
         """From JSON."""
         rounds = [Round.restored(round_) for round_ in stored["rounds"]]
-        return cls(rounds, stored["content_characters"], stored["activity_entries"])
+        return cls(rounds, stored["content_characters"], stored["activity_entries"], stored["left_out"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,18 +354,38 @@ class TurnStore:
 
     async def _give_back(self, db: Connection, turn: Turn, previous_leaf: UUID | None) -> None:
         """A turn that brought nothing leaves the good answer active, if there was one beside it (VT-4)."""
+        previous_leaf = await self._last_that_brought_something(db, previous_leaf)
         sibling = await db.fetchval(
             tree.PATH + "SELECT id FROM path WHERE parent_message_id = $2", previous_leaf, turn.user_message_id
         )  # fmt: skip
         edited = sibling is None and await self._edited_sibling(db, turn, previous_leaf)
         if sibling is None and not edited:
             return
+        # A turn that still runs there has the path again, to keep or to give back in its turn.
         moved = await db.execute(
-            "UPDATE conversations SET active_leaf = $2, active_response_id = NULL WHERE id = $1 AND active_response_id = $3",
+            """
+            UPDATE conversations SET active_leaf = $2, active_response_id = (SELECT id FROM messages WHERE id = $2 AND role = 'assistant')
+            WHERE id = $1 AND active_response_id = $3
+            """,
             turn.conversation_id, previous_leaf, turn.response_id,
         )  # fmt: skip
         if moved != "UPDATE 0":
             await tree.mark_path(db, previous_leaf)
+
+    async def _last_that_brought_something(self, db: Connection, leaf: UUID | None) -> UUID | None:
+        """The path's end before all turns that have ended with nothing: several may have been begun one over the other."""
+        while leaf is not None:
+            nothing = await db.fetchrow(
+                """
+                SELECT previous_leaf FROM turns JOIN messages ON messages.id = response_id
+                WHERE response_id = $1 AND (turns.status = 'failed' OR (turns.status = 'cancelled' AND content = ''))
+                """,
+                leaf,
+            )
+            if nothing is None:
+                return leaf
+            leaf = nothing["previous_leaf"]
+        return None
 
     async def _edited_sibling(self, db: Connection, turn: Turn, previous_leaf: UUID | None) -> bool:
         """Whether the turn answered an edited message whose other version the old path goes through."""

@@ -341,6 +341,19 @@ async def test_a_whole_answer_of_any_size_streams_in_pieces_that_fit(chat_stack:
     assert max(len(event["text"]) for event in turn.of("TextDelta")) <= 128 * 1024
 
 
+@pytest.mark.parametrize("levels", [60, 70, 199, 240])
+async def test_a_conversation_with_deep_arguments_stays_readable(chat_stack: ChatStack, levels: int) -> None:
+    deep = '{"query": ' + "[" * levels + "]" * levels + "}"
+    fragment = {"index": 0, "id": "c", "function": {"name": "rag_search", "arguments": deep}}
+    chat_stack.provider.next(Script([chunk(tool_calls=[fragment]), chunk(finish_reason="tool_calls"), DONE]), answer("Well."))
+    turn = await chat_stack.client.ask("Hi")
+    assert turn.done["status"] == "completed"
+    (call,) = (await chat_stack.client.conversation(turn.started["conversation_id"]))["messages"][1]["tool_calls"]
+    assert call["arguments"] == (json.loads(deep) if levels < 64 else deep)
+    state = await chat_stack.client.http.get(f"/api/chat/turns/{turn.started['turn_id']}")
+    assert state.json()["tool_calls"] == [call]
+
+
 async def test_arguments_hundreds_of_levels_deep_end_no_turn(chat_stack: ChatStack) -> None:
     for depth in (240, 250, 253, 260, 2000):
         deep = '{"query":' + "[" * depth + "]" * depth + "}"

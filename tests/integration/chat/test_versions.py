@@ -2,8 +2,10 @@
 
 import asyncio
 
+import pytest
+
 from tests.support.chat_client import ChatStack
-from tests.support.scripted_provider import Gate, Script, answer, chunk
+from tests.support.scripted_provider import Gate, Script, answer, chunk, frame
 
 
 async def texts(stack: ChatStack, conversation_id: str) -> list[str]:
@@ -72,6 +74,36 @@ async def test_a_failed_regenerate_leaves_the_good_answer_active(chat_stack: Cha
     conversation = await chat_stack.client.conversation(conversation_id)
     assert [message["content"] for message in conversation["messages"]] == ["First", "Good."]
     assert conversation["messages"][1]["versions"] == [first.started["response_id"], failed.started["response_id"]]
+
+
+@pytest.mark.parametrize("first_to_end", [0, 1])
+@pytest.mark.parametrize("ending", ["failed", "cancelled"])
+async def test_regenerates_begun_one_over_the_other_that_all_bring_nothing_leave_the_good_answer_active(
+    chat_stack: ChatStack, ending: str, first_to_end: int
+) -> None:  # VT-4
+    good = await chat_stack.client.ask("First")
+    conversation_id, response_id = good.started["conversation_id"], good.started["response_id"]
+    retry = {"conversation_id": conversation_id, "retry_message_id": response_id}
+    gates = [Gate(), Gate()]
+    for gate in gates:
+        chat_stack.provider.next(Script([gate, frame({"error": {"message": "boom"}})]))
+    async with asyncio.timeout(20), chat_stack.client.chat(None, **retry) as one:
+        await gates[0].reached.wait()
+        async with chat_stack.client.chat(None, **retry) as other:
+            await gates[1].reached.wait()
+            turns = [(one, gates[0]), (other, gates[1])]
+            for streamed, gate in turns if first_to_end == 0 else turns[::-1]:
+                await streamed.read(until="TurnStarted")
+                if ending == "failed":
+                    gate.open()
+                else:
+                    await chat_stack.client.http.post(f"/api/chat/turns/{streamed.started['turn_id']}/cancel")
+                await streamed.read()
+                assert streamed.done["status"] == ending
+    conversation = await chat_stack.client.conversation(conversation_id)
+    assert conversation["active_leaf"] == conversation["active_response_id"] == response_id
+    assert [message["content"] for message in conversation["messages"]] == ["First", "Hello."]
+    assert len(conversation["messages"][1]["versions"]) == 3
 
 
 async def test_a_failed_edit_leaves_the_old_path_active(chat_stack: ChatStack) -> None:  # VT-4
