@@ -40,6 +40,7 @@ BACK_OFF_SECONDS = 0.5
 RETRY_AFTER_SECONDS_MAX = 20.0
 # After its finish reason a provider has this long for usage and the end of the stream; some never send the latter.
 AFTER_FINISH_SECONDS = 2.0
+PIECE_BYTES = 256 * 1024
 ERROR_BODY_BYTES_MAX = 64 * 1024
 STREAM_BYTES_MAX = 512 * 1024 * 1024
 # OpenAI refuses these beside a request without tools.
@@ -77,6 +78,17 @@ class CompletionRequest:
             body["tools"] = self.tools
         body |= {name: value for name, value in self.model.extra_body.items() if self.tools or name not in FIELDS_WITH_TOOLS}
         return orjson.dumps(body)
+
+
+class _Pieces(httpx.AsyncByteStream):
+    """A long body in pieces, so that sending it lets others have their turn."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._body), PIECE_BYTES):
+            yield self._body[start : start + PIECE_BYTES]
 
 
 class ChatModel:
@@ -176,7 +188,7 @@ class ChatModel:
     @asynccontextmanager
     async def _open(self, provider: Provider, model: Model, body: bytes) -> AsyncIterator[httpx.Response]:
         accept = "text/event-stream" if model.stream else "application/json"
-        headers = {"content-type": "application/json", "accept": accept, "accept-encoding": "identity"}
+        headers = {"content-type": "application/json", "accept": accept, "accept-encoding": "identity", "content-length": str(len(body))}
         if (key := _key(provider)) is not None:
             headers["authorization"] = f"Bearer {key}"
         try:
@@ -184,7 +196,7 @@ class ChatModel:
                 "POST",
                 f"{provider.base_url}/chat/completions",
                 headers=headers,
-                content=body,
+                content=body if len(body) < PIECE_BYTES else _Pieces(body),
                 extensions={"timeout": {"connect": provider.timeouts.connect}},
             )
             response = await self._transport.handle_async_request(request)

@@ -17,7 +17,7 @@ from services.agent.provider_failure import SaidError, said_error
 from services.agent.tool_calls import DEPRECATED_INDEX, Call, CallArguments, Calls, CallStarted
 
 # An endless answer is stopped; the longest real ones have about a tenth of this.
-ANSWER_CHARACTERS_MAX = 4_000_000
+ANSWER_CHARACTERS_MAX = 1_500_000
 # What an answer that comes at once is cut into, so that each event of the turn fits into a message.
 PIECE_CHARACTERS_MAX = 64 * 1024
 # Counts of tokens beyond this are no counts.

@@ -11,10 +11,18 @@ import asyncpg
 from services.agent import tree
 from services.agent.citations import cited_sources
 from services.agent.history import open_conversation
-from shared.contracts.chat import ChatMessage, Conversation, ConversationPage, ConversationSummary, ImportConversation, ToolCall
+from shared.contracts.chat import (
+    ChatMessage,
+    Conversation,
+    ConversationPage,
+    ConversationPart,
+    ConversationSummary,
+    ImportConversation,
+    ToolCall,
+)
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database import cursor as cursors
-from shared.database.pool import Connection, Pool, connection, transaction
+from shared.database.pool import Pool, connection, transaction
 
 # What a message contributes to a conversation's page; `versions` are the siblings of its role.
 MESSAGE_COLUMNS = """
@@ -25,6 +33,7 @@ MESSAGE_COLUMNS = """
 """
 
 
+PART_BYTES_MAX = 8 * 1024 * 1024
 # Reading this much Markdown takes about 10 ms.
 LONG_CHARACTERS = 100_000
 
@@ -58,34 +67,33 @@ class Conversations:
         items = [_summary(row) for row in rows[:limit]]
         return ConversationPage(items=items, next_cursor=_after(items[-1]) if len(rows) > limit else None)
 
-    async def get(self, conversation_id: UUID, account: UUID) -> Conversation:
-        """A conversation with its active path.
+    async def part(self, conversation_id: UUID, account: UUID, after: UUID | None) -> ConversationPart:
+        """A conversation with its active path, or what of it comes after a message; as much as fits.
 
         Raises:
-            ServiceError: `conversation_not_found`.
+            ServiceError: `conversation_not_found`; `message_not_found` where `after` is not on the path any more.
         """
         async with transaction(self._pool) as db:
-            return await self._get(db, conversation_id, account)
-
-    async def _get(self, db: Connection, conversation_id: UUID, account: UUID) -> Conversation:
-        row = await db.fetchrow("SELECT * FROM conversations WHERE id = $1 AND account_id = $2", conversation_id, account)
-        if row is None:
-            raise tree.no_conversation()
-        messages = await db.fetch(
-            tree.PATH + f"SELECT {MESSAGE_COLUMNS} FROM path JOIN messages m USING (id) ORDER BY depth DESC", row["active_leaf"]
-        )  # fmt: skip
-        return Conversation(
+            row = await db.fetchrow("SELECT * FROM conversations WHERE id = $1 AND account_id = $2", conversation_id, account)
+            if row is None:
+                raise tree.no_conversation()
+            rows = await db.fetch(
+                tree.PATH + f"SELECT {MESSAGE_COLUMNS} FROM path JOIN messages m USING (id) ORDER BY depth DESC", row["active_leaf"]
+            )  # fmt: skip
+        rows = _after_message(rows, after)
+        fitting = _fitting(rows)
+        conversation = Conversation(
             **_summary(row).model_dump(),
             active_leaf=row["active_leaf"],
             active_response_id=row["active_response_id"],
-            messages=await _messages(messages),
+            messages=await _messages(fitting),
         )
+        return ConversationPart(conversation=conversation, more=len(fitting) < len(rows))
 
-    async def import_(self, request: ImportConversation, account: UUID) -> Conversation:
+    async def import_(self, request: ImportConversation, account: UUID) -> UUID:
         """A history from elsewhere as a conversation, all or nothing (VT-5)."""
         async with transaction(self._pool) as db:
-            conversation_id = await open_conversation(db, account, request.title, request.workspace, request.messages)
-            return await self._get(db, conversation_id, account)
+            return await open_conversation(db, account, request.title, request.workspace, request.messages)
 
     async def rename(self, conversation_id: UUID, account: UUID, title: str) -> ConversationSummary:
         """Give it a title; a transient one is kept from then on."""
@@ -108,7 +116,7 @@ class Conversations:
             await db.execute("DELETE FROM conversations WHERE id = $1", conversation_id)
         return [turn["id"] for turn in running]
 
-    async def select(self, conversation_id: UUID, account: UUID, message_id: UUID) -> Conversation:
+    async def select(self, conversation_id: UUID, account: UUID, message_id: UUID) -> None:
         """Make a version active and restore the path last active below it, the newest where none was (VT-3)."""
         async with transaction(self._pool) as db:
             row = await db.fetchrow("SELECT 1 FROM conversations WHERE id = $1 AND account_id = $2 FOR UPDATE", conversation_id, account)
@@ -135,13 +143,33 @@ class Conversations:
                 conversation_id, leaf["id"], leaf["id"] if leaf["role"] == "assistant" else None,
             )  # fmt: skip
             await tree.mark_path(db, leaf["id"])
-            return await self._get(db, conversation_id, account)
 
 
 def _summary(row: asyncpg.Record) -> ConversationSummary:
     return ConversationSummary(
         id=row["id"], title=row["title"], workspace=row["workspace"], created_at=row["created_at"], updated_at=row["updated_at"]
     )
+
+
+def _after_message(rows: list[asyncpg.Record], after: UUID | None) -> list[asyncpg.Record]:
+    if after is None:
+        return rows
+    position = next((position for position, row in enumerate(rows) if row["id"] == after), None)
+    if position is None:
+        raise ServiceError(ErrorCode.MESSAGE_NOT_FOUND, "The conversation has another path now.")
+    return rows[position + 1 :]
+
+
+def _fitting(rows: list[asyncpg.Record]) -> list[asyncpg.Record]:
+    """The first of these messages, as many as one message of NATS holds, at least one."""
+    size, count = 0, 0
+    for row in rows:
+        # A character has up to four bytes; thinking is there twice, once in the activity.
+        size += 4 * (len(row["content"]) + 2 * len(row["thinking"])) + len(str(row["tool_calls"]))
+        if count and size > PART_BYTES_MAX:
+            break
+        count += 1
+    return rows[:count]
 
 
 async def _messages(rows: Sequence[asyncpg.Record]) -> list[ChatMessage]:

@@ -8,8 +8,8 @@ from services.agent.turns import Turns, require_account
 from services.agent.workspace_access import require_readable
 from shared.contracts import chat
 from shared.contracts.chat import (
-    Conversation,
     ConversationPage,
+    ConversationPart,
     ConversationRef,
     ConversationSummary,
     ImportConversation,
@@ -17,6 +17,7 @@ from shared.contracts.chat import (
     LogRequest,
     ProviderInfo,
     ProviderList,
+    ReadConversation,
     RenameConversation,
     SelectVersion,
     StartTurn,
@@ -62,12 +63,14 @@ class Handlers:
     async def page(self, request: ListConversations, scope: Scope) -> ConversationPage:
         return await self._conversations.page(require_account(scope).id, request.cursor, request.limit)
 
-    async def get(self, request: ConversationRef, scope: Scope) -> Conversation:
-        return await self._stated(await self._conversations.get(request.conversation, require_account(scope).id), scope)
+    async def get(self, request: ReadConversation, scope: Scope) -> ConversationPart:
+        part = await self._conversations.part(request.conversation, require_account(scope).id, request.after)
+        messages = await with_states(self._bus.client, part.conversation.messages, scope)
+        return part.model_copy(update={"conversation": part.conversation.model_copy(update={"messages": messages})})
 
-    async def import_(self, request: ImportConversation, scope: Scope) -> Conversation:
+    async def import_(self, request: ImportConversation, scope: Scope) -> ConversationRef:
         await require_readable(self._bus.client, [request.workspace], scope)
-        return await self._stated(await self._conversations.import_(request, require_account(scope).id), scope)
+        return ConversationRef(conversation=await self._conversations.import_(request, require_account(scope).id))
 
     async def rename(self, request: RenameConversation, scope: Scope) -> ConversationSummary:
         return await self._conversations.rename(request.conversation, require_account(scope).id, request.title)
@@ -77,12 +80,9 @@ class Handlers:
             await self._bus.client.cancel(str(turn), "requested")
         return Empty()
 
-    async def select(self, request: SelectVersion, scope: Scope) -> Conversation:
-        return await self._stated(await self._conversations.select(request.conversation, require_account(scope).id, request.message), scope)
-
-    async def _stated(self, conversation: Conversation, scope: Scope) -> Conversation:
-        messages = await with_states(self._bus.client, conversation.messages, scope)
-        return conversation.model_copy(update={"messages": messages})
+    async def select(self, request: SelectVersion, scope: Scope) -> Empty:
+        await self._conversations.select(request.conversation, require_account(scope).id, request.message)
+        return Empty()
 
     async def providers(self, _: Empty, __: Scope) -> ProviderList:
         return ProviderList(

@@ -236,6 +236,20 @@ class Conversation(Message):
     updated_at: datetime
 
 
+class ReadConversation(Message):
+    """A conversation, its messages after `after` only: one message of NATS may not hold all of a long one."""
+
+    conversation: UUID
+    after: UUID | None = None
+
+
+class ConversationPart(Message):
+    """A conversation with some of its messages. `more`: ask again after the last."""
+
+    conversation: Conversation
+    more: bool
+
+
 class ListConversations(Message):
     """The account's conversations, latest activity first."""
 
@@ -304,11 +318,11 @@ TURN_LOG = Query("agent.turn.log", LogRequest, TurnLog, owner="agent")
 TURN_RESULT = Query("agent.turn.result", TurnRef, TurnResult, owner="agent")
 TURN_CANCEL = Query("agent.turn.cancel", TurnRef, Empty, owner="agent")
 CONVERSATION_LIST = Query("agent.conversation.list", ListConversations, ConversationPage, owner="agent")
-CONVERSATION_GET = Query("agent.conversation.get", ConversationRef, Conversation, owner="agent")
+CONVERSATION_GET = Query("agent.conversation.get", ReadConversation, ConversationPart, owner="agent")
 CONVERSATION_RENAME = Query("agent.conversation.rename", RenameConversation, ConversationSummary, owner="agent")
 CONVERSATION_DELETE = Query("agent.conversation.delete", ConversationRef, Empty, owner="agent")
-CONVERSATION_SELECT = Query("agent.conversation.select", SelectVersion, Conversation, owner="agent")
-CONVERSATION_IMPORT = Query("agent.conversation.import", ImportConversation, Conversation, owner="agent", idempotent=False)
+CONVERSATION_SELECT = Query("agent.conversation.select", SelectVersion, Empty, owner="agent")
+CONVERSATION_IMPORT = Query("agent.conversation.import", ImportConversation, ConversationRef, owner="agent", idempotent=False)
 PROVIDER_LIST = Query("agent.provider.list", Empty, ProviderList, owner="agent")
 
 # Asked by an agent whose beat another misses: whoever listens here is there, though it may be slow. Nobody else listens.

@@ -165,7 +165,7 @@ class ScriptedProvider:
         return sum(1 for exchange in self.exchanges if not exchange.ended.is_set())
 
     async def start(self) -> None:
-        app = web.Application()
+        app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/v1/chat/completions", self._complete)
         # Cancelling the handler is how a closed socket shows.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)

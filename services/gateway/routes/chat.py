@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from services.gateway.accept import MARKDOWN, prefers_markdown
 from services.gateway.access import AnyCaller
 from services.gateway.conversation_markdown import document
+from services.gateway.conversation_reader import read_conversation
 from services.gateway.event_stream import EventStream
 from services.gateway.imported_conversation import ImportedConversation
 from services.gateway.responses import as_json, open_streams
@@ -157,7 +158,8 @@ async def list_conversations(
 @router.post("/api/chat/conversations/import", response_model=Conversation, status_code=201, summary="Import a conversation")
 async def import_conversation(body: ImportedConversation, caller: AnyCaller) -> Response:
     """A linear history from elsewhere, kept as one path; all or nothing."""
-    return as_json(await caller.ask(chat.CONVERSATION_IMPORT, body.to_contract()), 201)
+    imported = await caller.ask(chat.CONVERSATION_IMPORT, body.to_contract())
+    return as_json(await read_conversation(caller, imported.conversation), 201)
 
 
 @router.get(
@@ -168,7 +170,7 @@ async def import_conversation(body: ImportedConversation, caller: AnyCaller) -> 
 )
 async def get_conversation(conversation_id: UUID, request: Request, caller: AnyCaller) -> Response:
     """Its active path, root first; as a document with the cited sources below each reply, with `Accept: text/markdown`."""
-    conversation = await caller.ask(chat.CONVERSATION_GET, ConversationRef(conversation=conversation_id))
+    conversation = await read_conversation(caller, conversation_id)
     if prefers_markdown(request.headers.get("accept", "")):
         text = await asyncio.to_thread(document, conversation)  # reading a long reply as Markdown takes a while
         return Response(text.encode(), media_type=f"{MARKDOWN}; charset=utf-8", headers={"Vary": "Accept"})
@@ -195,7 +197,8 @@ async def delete_conversation(conversation_id: UUID, caller: AnyCaller) -> Respo
 )
 async def select_version(conversation_id: UUID, message_id: UUID, caller: AnyCaller) -> Response:
     """Makes it active and restores the path last active below it."""
-    return as_json(await caller.ask(chat.CONVERSATION_SELECT, SelectVersion(conversation=conversation_id, message=message_id)))
+    await caller.ask(chat.CONVERSATION_SELECT, SelectVersion(conversation=conversation_id, message=message_id))
+    return as_json(await read_conversation(caller, conversation_id))
 
 
 @router.get("/api/providers", response_model=ProviderList, summary="List model providers")

@@ -207,6 +207,23 @@ async def test_a_conversation_is_renamed_and_deleted_and_lists_page_by_cursor(ch
     assert (await http.delete(f"/api/chat/conversations/{identifiers[0]}")).status_code == 404
 
 
+async def test_a_conversation_of_any_size_is_read_whole(chat_stack: ChatStack) -> None:
+    """A message of NATS holds 16 MB; a long conversation may have more."""
+    chat_stack.provider.standing = answer("漢" * 1_200_000)
+    turn = await chat_stack.client.ask("0")
+    conversation_id = turn.started["conversation_id"]
+    for number in range(1, 5):
+        turn = await chat_stack.client.ask(str(number), conversation_id=conversation_id)
+    # Some servers refuse a body that does not say how long it is.
+    assert int(chat_stack.provider.exchanges[-1].headers["Content-Length"]) > 4 * 3 * 1_200_000
+    assert "Transfer-Encoding" not in chat_stack.provider.exchanges[-1].headers
+    conversation = await chat_stack.client.conversation(conversation_id)
+    assert [message["content"] for message in conversation["messages"][::2]] == list("01234")
+    assert [len(message["content"]) for message in conversation["messages"][1::2]] == [1_200_000] * 5
+    selected = await chat_stack.client.http.post(f"/api/chat/conversations/{conversation_id}/messages/{turn.started['response_id']}/select")
+    assert selected.json() == conversation
+
+
 async def test_a_number_beyond_a_running_turn_is_refused(chat_stack: ChatStack) -> None:
     gate = Gate()
     chat_stack.provider.next(Script([chunk(content="Half"), gate, chunk(finish_reason="stop")]))
