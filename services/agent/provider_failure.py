@@ -2,12 +2,25 @@
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from services.agent.characters import storable
 
 QUOTED_CHARACTERS_MAX = 500
+# What providers name the error, in `code` or `type`.
+NAMES_OF_TOO_LONG = re.compile(r"context_?(length|window|size)|(prompt|input|request)_(is_)?too_(long|large)")
+# What they say where the name is a general one, or none.
+WORDS_OF_TOO_LONG = re.compile(
+    r"context[ _](length|window|size|limit)|maximum context"
+    r"|\b(prompt|inputs?|request|messages|conversation) (is|are) too (long|large)\b"
+    r"|\btoo many (input |prompt |total )?tokens\b"
+    r"|\bmaximum (number of (input )?tokens allowed|prompt length)\b"
+    r"|\b(prompt|input) (length |token count )?(of \d+ )?exceeds\b"
+    r"|\brange of input length should be\b"
+    r"|\breduce the length of the (messages|prompt|input)\b"
+    r"|\bexceed(s|ed)? (the )?(model'?s? token limit|max(imum)? (message|input) (tokens|length))\b"
+)
 # A "key" this short is a placeholder for a server that wants none.
 KEY_CHARACTERS_MIN = 8
 
@@ -31,10 +44,20 @@ class ProviderFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SaidError:
-    """An error in the provider's own words, and the HTTP status that it names or came with."""
+    """An error in the provider's own words, the HTTP status that it names or came with, and what it is named (`code`, `type`)."""
 
     message: str
     status: int | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def is_of_length(self) -> bool:
+        """Whether the request was too long for the model. A name tells before a status does, words only after it: a limit of tokens per
+        minute is one that passes.
+        """
+        if self.status == 413 or any(NAMES_OF_TOO_LONG.search(name) for name in self.names):
+            return True
+        return self.status != 429 and WORDS_OF_TOO_LONG.search(self.message.lower()) is not None
 
     @property
     def passes(self) -> bool:
@@ -59,13 +82,14 @@ def refusal(status: int, body: Any) -> SaidError:
     """What an answer with another status than 200 says, whatever it is made of."""
     said = said_error(body)
     if said is None and isinstance(body, dict) and isinstance(words := body.get("message") or body.get("detail"), str):
-        said = _said({"message": words})
-    return SaidError(said.message if said else f"The provider answered with HTTP status {status}.", status)
+        said = _said({**body, "message": words})
+    return SaidError(f"The provider answered with HTTP status {status}.", status) if said is None else replace(said, status=status)
 
 
 def _said(error: dict[str, Any]) -> SaidError:
     words = error.get("message") or error.get("code") or "the provider reported an error"
-    return SaidError(storable(str(words)), _status(error))
+    names = (value.lower() for name in ("code", "type") if isinstance(value := error.get(name), str))
+    return SaidError(storable(str(words)), _status(error), tuple(names))
 
 
 def _status(error: dict[str, Any]) -> int | None:
@@ -82,16 +106,11 @@ def _status(error: dict[str, Any]) -> int | None:
 
 def failure_of(said: SaidError) -> ProviderFailure:
     """What an error means for the turn."""
+    if said.is_of_length:
+        return ProviderFailure("context_too_long", said.message, retriable=False)
     if said.status == 429:
         return ProviderFailure("provider_rate_limited", said.message, retriable=True)
-    if said.status == 413 or _speaks_of_length(said.message):
-        return ProviderFailure("context_too_long", said.message, retriable=False)
     return ProviderFailure("provider_refused", said.message, retriable=said.passes)
-
-
-def _speaks_of_length(said: str) -> bool:
-    words = said.lower()
-    return "context length" in words or "context_length" in words or "maximum context" in words
 
 
 def broken_off() -> ProviderFailure:

@@ -6,6 +6,7 @@ already. What comes without a name never begins a call; where two objects are gl
 nothing is executed.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -218,7 +219,7 @@ def _arguments(value: Any) -> str:
 def _can_be_kept(value: dict[str, Any]) -> bool:
     """Whether it can be stored and sent back exactly as it is."""
     try:
-        return is_shallow(value) and b"\\u0000" not in orjson.dumps(value)
+        return is_passable(value) and bool(orjson.dumps(value))
     except TypeError:
         return False
 
@@ -233,16 +234,21 @@ def parsed(text: str) -> Any:
     """JSON, or the text itself where it is none, or holds what cannot be stored or passed on (NUL, dozens of levels)."""
     try:
         value = orjson.loads(text)
-        return text if not is_shallow(value) or b"\\u0000" in orjson.dumps(value) else value
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+    except orjson.JSONDecodeError:
         return text
+    return value if is_passable(value) else text
 
 
-def is_shallow(value: Any) -> bool:
-    """Whether every reader on the way takes the nesting of this JSON; the strictest stop at some 200 levels, and it is put into more."""
+def is_passable(value: Any) -> bool:
+    """Whether this JSON comes through every column and reader on the way: no NUL in it, and not too many levels (the strictest stop at
+    some 200, and it is put into more).
+    """
     level = [value]
     for _ in range(LEVELS_MAX):
-        level = [item for one in level if isinstance(one, (dict, list)) for item in (one.values() if isinstance(one, dict) else one)]
-        if not level:
+        if any(isinstance(one, str) and "\0" in one for one in level):
+            return False
+        inside = [one for one in level if isinstance(one, (dict, list))]
+        if not inside:
             return True
+        level = [item for one in inside for item in (itertools.chain(one, one.values()) if isinstance(one, dict) else one)]
     return False

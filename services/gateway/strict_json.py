@@ -1,4 +1,4 @@
-"""Reading JSON bodies without silent repair: what a standard reader lets pass and later breaks on is refused here.
+"""Reading JSON without silent repair: what a standard reader lets pass and later breaks on is refused here.
 
 Cannot be read (400): not UTF-8, not JSON, NaN or Infinity, a key twice in one object, nested deeper than 32.
 Read but not usable (422): a lone surrogate or NUL in a string, an integer beyond 64 bits.
@@ -27,6 +27,15 @@ def loads(body: bytes) -> Any:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         raise malformed("The body is not UTF-8.") from None
+    return parsed(text)
+
+
+def parsed(text: str) -> Any:
+    """The same for JSON that comes as text, such as within a body.
+
+    Raises:
+        ServiceError: `malformed` or `invalid`, as the module says.
+    """
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite)
     except (json.JSONDecodeError, RecursionError):

@@ -88,8 +88,18 @@ def _numbers(messages: list[dict[str, Any]]) -> Iterator[str]:
     """Not a server's rule but ours (ON-13): numbers of earlier replies are not said again."""
     last = max(at for at, message in enumerate(messages) if message["role"] == "user")
     for message in messages[:last]:
-        if message["role"] == "tool" and any("number" in source for source in json.loads(message["content"]).get("sources", [])):
+        if message["role"] == "tool" and any("number" in source for source in _sources(message["content"])):
             yield "an earlier reply's source has its number"
+
+
+def _sources(result: Any) -> list[dict[str, Any]]:
+    """Those of a result in the form of ours; another tool's may be any text."""
+    try:
+        value = json.loads(result)
+    except (TypeError, ValueError):
+        return []
+    sources = value.get("sources") if isinstance(value, dict) else None
+    return [source for source in sources if isinstance(source, dict)] if isinstance(sources, list) else []
 
 
 def _content(message: dict[str, Any]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """A turn's events as the chunks of a streamed completion.
 
 What was sent cannot be taken back. Where another agent asks a round again (`RoundRestarted`), what it says is compared with what the
-client has: while they agree only the surplus is sent, and where they differ the stream ends with an error that says so.
+client has: while they agree only the surplus is sent. Where the text differs the stream ends with an error that says so. Where only the
+thinking does, the answer still stands: what else the round thinks is left out, so that the client has one train of thought, not two.
 """
 
 from collections.abc import Mapping
@@ -29,6 +30,36 @@ def error_frame(error: ServiceError) -> bytes:
     return frame({"error": openai_error(error)})
 
 
+class Told:
+    """The words of one kind that a client has. After `rewind` the turn says some of them again."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._length = 0
+        # What the client has that the turn has not said again yet.
+        self.owed = ""
+
+    @property
+    def position(self) -> int:
+        """How much of what the client has the turn has said."""
+        return self._length - len(self.owed)
+
+    def rewind(self, position: int) -> None:
+        """The turn goes on from here."""
+        self._pieces = ["".join(self._pieces)]
+        self.owed = self._pieces[0][position:]
+
+    def surplus(self, words: str) -> str | None:
+        """What of the turn's next words the client has not yet; None, and nothing is changed, where it has others in their place."""
+        common = min(len(words), len(self.owed))
+        if words[:common] != self.owed[:common]:
+            return None
+        self.owed = self.owed[common:]
+        self._pieces.append(words[common:])
+        self._length += len(words) - common
+        return words[common:]
+
+
 class Chunks:
     """Takes a turn's events in order. After `ended` nothing is to be sent."""
 
@@ -38,9 +69,11 @@ class Chunks:
         self._base = {"id": completion_id(turn_id), "object": "chat.completion.chunk", "created": created, "model": model}
         self._include_usage = include_usage
         self._outcome = Outcome()
-        self._said: list[str] = []
-        # What the client has that the round asked again has not said yet.
-        self._owed = ""
+        self._text = Told()
+        self._thinking = Told()
+        self._thinks_otherwise = False
+        # The entries of the activity, as `RoundRestarted` counts them: where in the thinking each began, and whether it is thinking.
+        self._activity: list[tuple[int, bool]] = []
 
     def take(self, event: Mapping[str, Any]) -> bytes:
         """The frames that an event comes to; often none."""
@@ -51,26 +84,43 @@ class Chunks:
             case EventType.TURN_STARTED:
                 return self._delta(role="assistant", content="")
             case EventType.THINKING_DELTA:
-                return self._delta(reasoning_content=event["text"])
+                return self._think(event["text"])
             case EventType.TEXT_DELTA:
-                return self._text(event["text"])
+                return self._say(event["text"])
+            case EventType.TOOL_CALL_START:
+                self._activity.append((self._thinking.position, False))
+            case EventType.TOOL_CALL_END:
+                self._end_thinking()
             case EventType.ROUND_RESTARTED:
-                self._restart(event["content_characters"])
+                self._restart(event["content_characters"], event["activity_entries"])
             case EventType.DONE:
                 return self._end()
         return b""
 
-    def _text(self, text: str) -> bytes:
-        common = min(len(text), len(self._owed))
-        if text[:common] != self._owed[:common]:
+    def _say(self, words: str) -> bytes:
+        surplus = self._text.surplus(words)
+        if surplus is None:
             return self._differs()
-        self._owed = self._owed[common:]
-        self._said.append(text)
-        return self._delta(content=text[common:]) if len(text) > common else b""
+        return self._delta(content=surplus) if surplus else b""
 
-    def _restart(self, kept: int) -> None:
-        whole = "".join(self._said) + self._owed
-        self._said, self._owed = [whole[:kept]], whole[kept:]
+    def _think(self, words: str) -> bytes:
+        if not self._activity or not self._activity[-1][1]:
+            self._activity.append((self._thinking.position, True))
+        surplus = None if self._thinks_otherwise else self._thinking.surplus(words)
+        self._thinks_otherwise = surplus is None
+        return self._delta(reasoning_content=surplus) if surplus else b""
+
+    def _end_thinking(self) -> None:
+        """Calls end when their round has said all: the next one's thinking has nothing to be compared with."""
+        self._thinks_otherwise = False
+        self._thinking.owed = ""
+
+    def _restart(self, characters: int, entries: int) -> None:
+        began = self._activity[entries][0] if entries < len(self._activity) else self._thinking.position
+        del self._activity[entries:]
+        self._text.rewind(characters)
+        self._thinking.rewind(began)
+        self._thinks_otherwise = False
 
     def _differs(self) -> bytes:
         self.ended = True
@@ -82,7 +132,7 @@ class Chunks:
 
     def _end(self) -> bytes:
         failure = self._outcome.failure
-        if failure is None and self._owed:
+        if failure is None and self._text.owed:
             return self._differs()
         self.ended = True
         if failure is not None:

@@ -4,7 +4,6 @@ Assistant messages that follow one another are one reply, each of them a round o
 or goes with it: half a pair is refused by every provider.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from itertools import groupby
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from services.gateway import strict_json
 from services.gateway.problems import invalid
 from shared.contracts.chat import HistoryCall, HistoryMessage, HistoryRound, ToolCall
 from shared.contracts.errors import ErrorCode, ServiceError
@@ -83,7 +83,7 @@ def _history(said: list[Said]) -> Iterator[HistoryMessage]:
 
 def _reply(rounds: list[HistoryRound]) -> HistoryMessage:
     calls = [
-        ToolCall(id=call.id, name=call.name, arguments=json.loads(call.arguments), status="completed", round=number)
+        ToolCall(id=call.id, name=call.name, arguments=strict_json.parsed(call.arguments), status="completed", round=number)
         for number, round_ in enumerate(rounds, 1)
         for call in round_.calls
     ]
@@ -122,10 +122,10 @@ def _calls(message: MessageIn, results: dict[str, str]) -> list[HistoryCall]:
 
 
 def _is_object(arguments: object) -> bool:
-    """Whether a provider would take these arguments back (ON-4)."""
+    """Whether a provider would take these arguments back (ON-4), and all that they pass on the way: they are read like a body."""
     if not isinstance(arguments, str):
         return False
     try:
-        return isinstance(json.loads(arguments), dict)
-    except (ValueError, RecursionError):
+        return isinstance(strict_json.parsed(arguments), dict)
+    except ServiceError:
         return False

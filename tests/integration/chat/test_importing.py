@@ -7,9 +7,11 @@ from uuid import uuid4
 import pytest
 from markdown_it import MarkdownIt
 
+from services.agent.prompt import SILENT_USER, UNFINISHED_REPLY
 from tests.support.chat_client import ChatStack
 from tests.support.scripted_provider import answer, calls
 from tests.support.scripted_retrieval import WORKSPACE, hit
+from tests.support.strict_provider import Strict
 
 LISTED = ("role", "content", "thinking", "tool_calls", "sources", "created_at")
 SOURCE = {
@@ -113,9 +115,24 @@ async def test_a_reply_that_answers_nothing_is_kept_and_cannot_be_made_anew(chat
     for message in conversation["messages"]:
         body = {"conversation_id": conversation["id"], "retry_message_id": message["id"]}
         assert (await chat_stack.client.http.post("/api/chat", json=body)).status_code == 422
-    await chat_stack.client.ask("Hi", conversation_id=conversation["id"])
-    said = [message["content"] for message in chat_stack.provider.exchanges[0].body["messages"][1:]]
-    assert " ".join(said) == "Welcome. Ask. Hi"
+
+
+async def test_whatever_the_order_of_a_history_the_next_request_is_one_that_every_server_takes(chat_stack: ChatStack) -> None:  # VT-5
+    chat_stack.provider.strict = Strict()
+    said = [("assistant", "Welcome."), ("assistant", "Ask."), ("user", " "), ("assistant", ""), ("user", ""), ("user", "One")]
+    conversation = await imported(chat_stack, [{"role": role, "content": content} for role, content in said])
+    turn = await chat_stack.client.ask("Hi", conversation_id=conversation["id"])
+    assert (turn.done["status"], chat_stack.provider.objections) == ("completed", [])
+    first, again = [await _asked_again(chat_stack, conversation["id"], number) for number in range(2)]
+    assert again[: len(first)] == first  # MN-6
+    assert [message["content"] for message in first[1:]] == [
+        SILENT_USER, "Welcome.", SILENT_USER, "Ask.", SILENT_USER, UNFINISHED_REPLY, "One\n\nHi", "Hello.", "Next 0",
+    ]  # fmt: skip
+
+
+async def _asked_again(stack: ChatStack, conversation_id: str, number: int) -> list[dict[str, Any]]:
+    await stack.client.ask(f"Next {number}", conversation_id=conversation_id)
+    return stack.provider.exchanges[-1].body["messages"]  # type: ignore[no-any-return]
 
 
 async def test_what_is_read_can_be_imported_again(chat_stack: ChatStack) -> None:

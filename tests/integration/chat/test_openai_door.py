@@ -17,6 +17,7 @@ from tests.support.chat_client import ChatStack
 from tests.support.polling import eventually
 from tests.support.scripted_provider import Exchange, Gate, Script, answer, calls, chunk
 from tests.support.scripted_retrieval import WORKSPACE, hit
+from tests.support.strict_provider import Strict
 
 QUESTION: list[Any] = [{"role": "user", "content": "How hot is tea brewed?"}]
 
@@ -141,6 +142,24 @@ async def test_the_clients_history_is_the_branch_and_its_instructions_follow_our
     (shown,) = conversation["messages"][1]["tool_calls"]
     assert (shown["name"], shown["arguments"], shown["status"]) == ("thermometer", {"where": "here"}, "completed")
     assert conversation["messages"][1]["activity"] is None
+
+
+async def test_whatever_a_client_sends_as_its_history_is_said_so_that_every_server_takes_it(
+    chat_stack: ChatStack, client: AsyncOpenAI
+) -> None:
+    chat_stack.provider.strict = Strict()
+    odd = [r'{"x": "\ud800"}', r'{"\u0000": 1}', f'{{"x": {"9" * 30}}}', '{"x": NaN}', f'{{"x": {"[" * 300}{"]" * 300}}}']
+    arguments = {f"call_{number}": text for number, text in enumerate(['{"x": 1}', *odd])}
+    calling = [{"id": name, "type": "function", "function": {"name": "f", "arguments": text}} for name, text in arguments.items()]
+    exchange = [
+        {"role": "assistant", "tool_calls": calling},
+        *({"role": "tool", "tool_call_id": name, "content": ""} for name in arguments),
+    ]
+    messages: list[Any] = [{"role": "assistant", "content": "Welcome."}, *exchange, {"role": "user", "content": " "}, *exchange, *QUESTION]
+    await client.chat.completions.create(model="scripted", messages=messages)
+    assert chat_stack.provider.objections == []
+    calls = [one for message in (await last(chat_stack)).body["messages"] for one in message.get("tool_calls", [])]
+    assert [(one["id"], one["function"]["arguments"]) for one in calls] == [("call_0", '{"x": 1}'), ("call_0-2", '{"x": 1}')]
 
 
 async def test_sampling_is_passed_on_and_harmless_fields_are_not(chat_stack: ChatStack, client: AsyncOpenAI) -> None:

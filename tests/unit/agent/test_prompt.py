@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.agent import prompt
 from services.agent.prompt import Past, Round
@@ -51,6 +53,84 @@ def test_between_two_messages_of_the_user_stands_one_of_the_assistant(rounds: li
 def test_an_imported_history_is_said_by_its_texts_and_two_messages_of_the_user_become_one() -> None:  # VT-5
     messages = branch(user("One"), user("Two"), reply(content="Answer."), user("Three"))
     assert [message["content"] for message in messages[1:]] == ["One\n\nTwo", "Answer.", "Three"]
+
+
+def test_a_message_of_the_user_stands_before_each_reply_though_a_history_has_none() -> None:  # VT-5
+    asking = [Round("Look.", calls=[call()], results={"a": "r"})]
+    messages = branch(reply(content="Welcome."), reply(Round("One."), Round("Two.")), reply(*asking), reply(content="Four."), user("Hi"))
+    said = [message["content"] for message in messages if message["role"] == "assistant"]
+    assert said == ["Welcome.", "One.", "Two.", "Look.", prompt.UNFINISHED_REPLY, "Four."]
+    assert [message["content"] for message in messages if message["role"] == "user"] == [prompt.SILENT_USER] * 5 + ["Hi"]
+
+
+def test_a_message_without_words_is_said_to_be_one_unless_it_stands_beside_words() -> None:
+    contents = [message["content"] for message in branch(user(" "), user("\n"), reply(), user(""), user("Hi"), user("\t"))[1:]]
+    assert contents == [prompt.SILENT_USER, prompt.UNFINISHED_REPLY, "Hi"]
+
+
+def test_an_id_that_is_used_again_is_made_another_one_for_the_call_and_its_result() -> None:
+    first, again, third = (Round("", calls=[call(name)], results={name: text}) for name, text in (("a", "1"), ("a", "2"), ("a-2", "3")))
+    within = Round("", calls=[call("a"), call("a")], results={"a": "4"})
+    past = [user("One"), reply(first, again), user("Two"), reply(third, within), user("Three")]
+    results = {message["tool_call_id"]: message["content"] for message in branch(*past) if message["role"] == "tool"}
+    assert results == {"a": "1", "a-2": "2", "a-2-2": "3", "a-3": "4", "a-4": "4"}
+    assert prompt.call_ids(past) == results.keys()  # new calls get others
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ('{"sources": [{"number": 1, "content": "x"}, "y"], "already_given": [2]}', '{"sources":[{"content":"x"},"y"]}'),
+        ('{"sources": [{"number": 1, "content": "a \\\\u0000 in words"}]}', '{"sources":[{"content":"a \\\\u0000 in words"}]}'),
+        ('{"number": 1}', '{"number": 1}'),
+        ('{"sources": "none"}', '{"sources": "none"}'),
+        ("21 °C", "21 °C"),
+        ("[" * 5000, "[" * 5000),
+        (f'{{"sources": {"[" * 500}{"]" * 500}}}', f'{{"sources": {"[" * 500}{"]" * 500}}}'),
+        ("", prompt.SILENT_RESULT),
+    ],
+)
+def test_an_earlier_result_has_no_numbers_whichever_tool_gave_them(stored: str, said: str) -> None:  # ON-13
+    result = branch(user("One"), reply(Round("", calls=[call()], results={"a": stored})), user("Two"))[3]
+    assert result == {"role": "tool", "tool_call_id": "a", "content": said}
+
+
+WORDS = st.sampled_from(["", " ", "\n", "Words.", "As [1] says.", "[1]"])
+RESULTS = st.sampled_from(["", " ", "r", "[1]", "NaN", "{", '{"sources": [{"number": 1}]}', '{"sources": [1]}', '{"sources": {}}'])
+IDS = st.sampled_from(["a", "b", "a-2", "a-2-2"])
+ROUNDS = st.builds(
+    lambda content, thinking, ids, results, name: Round(content, thinking, [call(one) for one in ids], results, name),
+    WORDS, st.sampled_from(["", " ", "Hm."]), st.lists(IDS, max_size=3), st.dictionaries(IDS, RESULTS, max_size=3),
+    st.sampled_from(["reasoning_content", "reasoning", "content"]),
+)  # fmt: skip
+SOURCES = st.lists(st.just({"number": 1, "citation_id": None, "file_path": "tea.md"}), max_size=1)
+HISTORIES = st.lists(
+    st.builds(Past, st.just("user"), WORDS, st.lists(st.just(NOTE), max_size=1), st.just([]), st.just([]))
+    | st.builds(Past, st.just("assistant"), WORDS, st.just([]), st.lists(ROUNDS, max_size=3), SOURCES),
+    max_size=7,
+)
+
+
+@given(HISTORIES, WORDS, st.sampled_from([(Replay.KEPT, None), (Replay.REQUIRED, "required"), (Replay.NEVER, "never")]))
+def test_whatever_is_stored_is_said_in_an_order_that_every_server_takes(past: list[Past], last: str, rule: tuple[Replay, Any]) -> None:
+    replay, reasoning = rule
+    past = [*past, user(last)]
+    messages = prompt.branch(past, replay, searching=True)
+    assert Strict(reasoning).objection({"messages": messages, "stream": True}) is None
+    ids = [one["id"] for message in messages for one in message.get("tool_calls", [])]
+    assert prompt.call_ids(past) == {*ids}
+    for role, texts in (("user", [one.content for one in past if one.role == "user"]), ("assistant", _said(past))):
+        contents = json.dumps([message["content"] for message in messages if message["role"] == role])
+        assert contents.count("Words.") == texts.count("Words.")
+    for end in range(1, len(past)):  # MN-6
+        if (past[end - 1].role, past[end].role) == ("user", "assistant"):
+            before = prompt.branch(past[:end], replay, searching=True)
+            assert messages[: len(before)] == before
+
+
+def _said(past: list[Past]) -> list[str]:
+    replies = [one for one in past if one.role == "assistant"]
+    return [round_.content for one in replies for round_ in one.rounds or [Round(one.content)]]
 
 
 def test_rounds_are_stored_whole_and_those_stored_before_there_was_more_to_them_are_read() -> None:

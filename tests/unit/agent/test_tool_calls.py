@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.agent.payloads import MalformedStream
-from services.agent.tool_calls import CALLS_MAX, Call, CallArguments, Calls, CallStarted, is_whole
+from services.agent.tool_calls import CALLS_MAX, Call, CallArguments, Calls, CallStarted, is_whole, parsed
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -184,3 +184,18 @@ def test_any_interleaving_by_index_gives_back_the_calls(data: st.DataObject) -> 
     while any(queues):
         fragments.append(data.draw(st.sampled_from([queue for queue in queues if queue])).pop(0))
     assert assembled(*fragments) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "is_json"),
+    [
+        (r'{"a": "six characters: \\u0000"}', True),
+        (r'{"a": ["\u0000"]}', False),
+        (r'{"\u0000": 1}', False),
+        ("[" * 60 + "]" * 60, True),
+        ("[" * 70 + "]" * 70, False),
+        ('{"a": ', False),
+    ],
+)
+def test_what_cannot_be_stored_or_passed_on_stays_text(text: str, is_json: bool) -> None:
+    assert parsed(text) == (json.loads(text) if is_json else text)

@@ -4,6 +4,7 @@ import json
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,8 +20,15 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "TextDelta", "text": words}
 
 
-def restarted(kept: int) -> dict[str, Any]:
-    return {"type": "RoundRestarted", "round": 1, "attempt": 2, "content_characters": kept, "activity_entries": 0}
+def thinking(words: str) -> dict[str, Any]:
+    return {"type": "ThinkingDelta", "text": words}
+
+
+CALL, CALL_END = ({"type": name, "tool_call_id": "c"} for name in ("ToolCallStart", "ToolCallEnd"))
+
+
+def restarted(kept: int, entries: int = 0) -> dict[str, Any]:
+    return {"type": "RoundRestarted", "round": 1, "attempt": 2, "content_characters": kept, "activity_entries": entries}
 
 
 def streamed(*happened: dict[str, Any], include_usage: bool = False) -> list[Any]:
@@ -29,9 +37,9 @@ def streamed(*happened: dict[str, Any], include_usage: bool = False) -> list[Any
     return [payload.removeprefix("data: ") if payload.endswith("[DONE]") else json.loads(payload[6:]) for payload in payloads]
 
 
-def said(payloads: list[Any]) -> str:
+def said(payloads: list[Any], kind: str = "content") -> str:
     choices = [payload["choices"][0] for payload in payloads if isinstance(payload, dict) and payload.get("choices")]
-    return "".join(choice["delta"].get("content", "") for choice in choices)
+    return "".join(choice["delta"].get(kind, "") for choice in choices)
 
 
 def test_a_stream_begins_with_the_role_and_ends_with_a_reason_and_done() -> None:
@@ -76,6 +84,48 @@ def test_what_a_client_has_is_always_what_is_stored_or_an_error_follows(happened
             stored = stored[:kept]
     payloads = streamed(*sent, DONE)
     assert payloads[-1] != "[DONE]" or said(payloads) == stored
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "had"),
+    [
+        ("I think.", ["I ", "think."], "I think."),
+        ("I th", ["I think", " more."], "I think more."),
+        ("I think.", ["I "], "I think."),
+        ("I think.", ["I ", "doubt", " it."], "I think."),
+        ("I think.", [], "I think."),
+        ("", ["Now."], "Now."),
+    ],
+)
+def test_a_client_has_no_thinking_twice(before: str, after: list[str], had: str) -> None:
+    lost = [thinking(before)] if before else []
+    payloads = streamed(STARTED, *lost, text("A"), restarted(0), *map(thinking, after), text("A"), CALL, CALL_END, thinking("Next."), DONE)
+    assert said(payloads, "reasoning_content") == had + "Next."
+    assert (said(payloads), payloads[-1]) == ("A", "[DONE]")
+
+
+PIECES = st.lists(st.text("ab", min_size=1, max_size=2), max_size=3)
+# For each round what each of its agents thought, and whether those that were lost had begun a call.
+ROUNDS = st.lists(st.lists(st.tuples(PIECES, st.booleans()), min_size=1, max_size=4), max_size=4)
+
+
+@given(ROUNDS)
+def test_of_each_round_a_client_has_one_train_of_thought(rounds: list[list[tuple[list[str], bool]]]) -> None:
+    happened, entries, expected = [STARTED], 0, ""
+    for attempts in rounds:
+        told = ""
+        for number, (pieces, has_call) in enumerate(attempts):
+            whole = "".join(pieces)
+            told = whole if whole.startswith(told) else told
+            is_last = number == len(attempts) - 1
+            happened += [
+                *map(thinking, pieces),
+                *([CALL, CALL_END] if has_call or is_last else []),
+                *([] if is_last else [restarted(0, entries)]),
+            ]
+        entries += bool(attempts[-1][0]) + 1
+        expected += told
+    assert said(streamed(*happened, DONE), "reasoning_content") == expected
 
 
 def test_a_failed_turn_ends_with_its_error_and_without_done() -> None:

@@ -1,7 +1,9 @@
 """A client's history: what is instructions, what is said again, which pairs stay."""
 
+import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +60,39 @@ def test_a_call_stays_with_its_result_or_goes_with_it(calls: list[Any], results:
     _, history, _ = parsed(ASKED, {"role": "assistant", "content": "x", "tool_calls": calls}, *tools, ASKED)
     (round_,) = history[1].rounds or []
     assert [one.id for one in round_.calls] == [one.id for one in history[1].tool_calls] == kept
+
+
+# Each is a string of a well-formed body; what it holds is not to be stored, sent between services or said to a provider.
+ODD_ARGUMENTS = (
+    r'{"x": "\ud800"}', r'{"\udc00": 1}', r'{"x": "\u0000"}', r'{"\u0000": 1}', f'{{"x": {"9" * 30}}}', '{"x": -9223372036854775809}',
+    f'{{"x": {"9" * 5000}}}', '{"x": 1e999}', '{"x": NaN}', '{"x": -Infinity}', '{"x": 1, "x": 2}',
+    f'{{"x": {"[" * 300}{"]" * 300}}}', "{" * 5000, '{"x":' * 100_000, "", " ", "null", "{} {}", "\ufeff{}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", ODD_ARGUMENTS, ids=range(len(ODD_ARGUMENTS)))
+def test_arguments_that_cannot_be_carried_go_with_their_result(arguments: str) -> None:  # ON-4
+    calls = [call("a", arguments=arguments), call("b", arguments='{"x": [1]}')]
+    tools = [{"role": "tool", "tool_call_id": identifier, "content": "r"} for identifier in "ab"]
+    _, history, _ = parsed(ASKED, {"role": "assistant", "content": "x", "tool_calls": calls}, *tools, ASKED)
+    (round_,) = history[1].rounds or []
+    assert [(one.id, one.result) for one in round_.calls] == [("b", "r")]
+    assert [one.arguments for one in history[1].tool_calls] == [{"x": [1]}]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.sampled_from(["\ud800", "\0"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(), max_size=3), inner, max_size=3),
+)
+
+
+@given(JSON)
+def test_a_call_that_is_kept_can_be_sent_to_every_service(value: Any) -> None:
+    said = {"role": "assistant", "tool_calls": [call("a", arguments=json.dumps({"x": value}))]}
+    _, history, _ = parsed(ASKED, said, {"role": "tool", "tool_call_id": "a", "content": "r"}, ASKED)
+    for kept in history[1].tool_calls:
+        assert b"\\u0000" not in orjson.dumps(kept.arguments)
+        assert json.loads(kept.model_dump_json())["arguments"] == json.loads(orjson.dumps(kept.arguments)) == {"x": value}
 
 
 def test_a_result_after_other_words_belongs_to_no_call() -> None:
