@@ -2,6 +2,9 @@
 
 A temporary name tells what its file is, so that whoever finds it after a crash knows what to do with it: the hash of the version it was
 to replace, and the hash of the new one. While it is being written it has mode 0.
+
+What another program may have written is never removed: a file that has borne a note's name goes only where its bytes are known and a lease
+shows that nobody has it open.
 """
 
 import contextlib
@@ -14,9 +17,10 @@ import re
 import secrets
 import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 # Errors by which a file system says that it does not know an operation.
 UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY})
@@ -26,13 +30,21 @@ _NAME = re.compile(r"\.marginalia-(?P<token>[0-9a-f]{12})\.(?P<replaced>[0-9a-f]
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True)
+# `unknown` where the file system has no leases, or the file is another user's.
+type Writers = Literal["none", "some", "unknown"]
+
+
+@dataclass(slots=True)
 class Temporary:
-    """A whole, durable file under its temporary name, open."""
+    """A whole, durable file under its temporary name. `descriptor` is for its stat alone: an open one would count as a writer.
+    `named`: it has borne a note's name, by which another program may have opened it.
+    """
 
     name: str
     inode: int
+    hash: str
     descriptor: int
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +99,12 @@ def token(name: str) -> str:
     return found["token"]
 
 
-def is_dispensable(name: str, mode: int, data_digest: str) -> bool:
-    """Whether nothing is lost with a temporary file that a crash has left: it is unfinished, was never put in place, or holds the
-    version that was replaced. Anything else is an edit of another program that came in between.
+def is_dispensable(name: str, data_digest: str) -> bool:
+    """Whether a temporary file that a crash has left holds the version that it was made with, or the one that was replaced. Anything
+    else is an edit of another program that came in between.
     """
     found = _NAME.fullmatch(name)
-    return found is not None and (not stat.S_IMODE(mode) or data_digest[:16] in (found["replaced"], found["written"]))
+    return found is not None and data_digest[:16] in (found["replaced"], found["written"])
 
 
 @contextmanager
@@ -102,17 +114,38 @@ def written(directory: int, data: bytes, model: Model, replaced: str | None = No
     Raises:
         OSError: it could not be written; nothing of it is left.
     """
-    name = f".marginalia-{secrets.token_hex(6)}.{replaced[:16] if replaced else 'new'}-{digest(data)[:16]}"
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0, dir_fd=directory)
-    inode = os.fstat(descriptor).st_ino
+    wanted = digest(data)
+    name = f".marginalia-{secrets.token_hex(6)}.{replaced[:16] if replaced else 'new'}-{wanted[:16]}"
+    _make(directory, name, data, model)
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     try:
-        _write_whole(descriptor, data)
-        model.impress(descriptor)
-        os.fsync(descriptor)
-        yield Temporary(name, inode, descriptor)
+        temporary = Temporary(name, os.fstat(descriptor).st_ino, wanted, descriptor)
+        yield temporary
     finally:
         os.close(descriptor)
-        _remove(directory, name, inode)
+        # What cannot be shown to be ours stays for the sweep, which keeps it.
+        discard(directory, name, lambda found: found == wanted, proven=temporary.named)
+
+
+def discard(directory: int, name: str, is_known: Callable[[str], bool], *, proven: bool = True) -> bool:
+    """Remove a file whose digest is known and which nobody has open for writing; `proven`: a lease must say so. False where it stays."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # a link, or nothing that may be read
+    try:
+        with writers_of(descriptor) as writers:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not is_known(_digest_of(descriptor)):
+                return False
+            # Asked last: who has opened it meanwhile waits for the lease, and has not written yet.
+            if writers() not in (("none",) if proven else ("none", "unknown")):
+                return False
+            os.unlink(name, dir_fd=directory)
+            return True
+    finally:
+        os.close(descriptor)
 
 
 def rename_new(source: int, name: str, target: int, new_name: str) -> None:
@@ -155,18 +188,31 @@ def name_is_taken(directory: int, name: str) -> bool:
     return True
 
 
-def is_being_written(descriptor: int) -> bool:
-    """Whether any program has this file open for writing; false also where that cannot be told.
+@contextmanager
+def writers_of(descriptor: int) -> Iterator[Callable[[], Writers]]:
+    """Tells, whenever it is asked within the block, whether any program has this file open for writing.
 
-    A read lease is granted only where nobody has. The signal that would tell of its end is one that is ignored by default.
+    A read lease is granted only where nobody has. Who opens the file for writing after that waits until the block ends, and counts as one
+    who has. The signal that would tell of it is one that is ignored by default.
     """
+    refused: Writers | None = None
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
-        return error.errno == errno.EAGAIN
-    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    return False
+        refused = "some" if error.errno == errno.EAGAIN else "unknown"
+
+    def writers() -> Writers:
+        if refused is not None:
+            return refused
+        return "none" if fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_RDLCK else "some"
+
+    try:
+        yield writers
+    finally:
+        if refused is None:
+            with contextlib.suppress(OSError):  # broken, after the system's time
+                fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
 def _renameat2(source: int, name: str, target: int, new_name: str, flags: int) -> bool:
@@ -186,12 +232,23 @@ def _write_whole(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _remove(directory: int, name: str, inode: int) -> None:
+def _make(directory: int, name: str, data: bytes, model: Model) -> None:
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0, dir_fd=directory)
     try:
-        if os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino == inode:
-            os.unlink(name, dir_fd=directory)
-    except FileNotFoundError:
-        return  # it has been put in place
+        try:
+            _write_whole(descriptor, data)
+            model.impress(descriptor)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        os.unlink(name, dir_fd=directory)
+        raise
+
+
+def _digest_of(descriptor: int) -> str:
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _attributes(descriptor: int) -> Iterator[tuple[str, bytes]]:

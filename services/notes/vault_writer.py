@@ -1,22 +1,26 @@
 """Changing a vault's files: each change against a version, nothing that another program wrote ever overwritten.
 
 A note is replaced by changing names with the new file in one step. What came out is looked at *after* that: is it not the version that
-was to be replaced, the two change names again. Between a look before and a rename another program could save; here it cannot.
-The same for a move and for the trash: first the rename, then the look, and back where it was another version.
+was to be replaced, or is somebody writing it, the name goes back to the latest edit. Between a look before and a rename another program
+could save; here it cannot. Looked at before as well, under a lease, so that this is the rare case. The same for a move and for the trash.
+What was under a note's name is removed only where it is shown to be what we wrote or what was replaced (`durable_file.discard`).
 
 Like `vault` everything here blocks, goes by descriptors and follows no link. The caller holds the workspace's lock (`write_lock`),
 which keeps our own writers apart; other programs know no lock.
 """
 
 import contextlib
+import errno
 import logging
 import os
+import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from services.notes import durable_file
-from services.notes.durable_file import Model, Temporary, digest
+from services.notes.durable_file import Model, Temporary, Writers, digest
 from services.notes.note_path import NotePath, new_name_problem
 from services.notes.vault import (
     DEPTH_MAX,
@@ -44,6 +48,11 @@ logger = logging.getLogger(__name__)
 TRASH = ".trash"
 # How often names are changed back while another program goes on saving.
 SWAPS_MAX = 10
+# A program that opened our version while it stood under the note's name is given so long to write and close.
+WRITERS_SECONDS = 0.2
+WRITERS_STEP_SECONDS = 0.005
+# File systems' limit.
+FILE_NAME_BYTES_MAX = 255
 
 type Edit = Callable[[bytes], bytes]
 
@@ -74,6 +83,15 @@ class _Version:
 
     hash: str | None
     busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What stands under a name, links and directories included."""
+
+    inode: int
+    mtime_ns: int
+    version: _Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +140,18 @@ class VaultWriter:
             ServiceError: `too_large`, and what `edit` raises.
             OSError: it could not be written; the version that was there still is.
         """
-        with self._entered() as top, _place_of(top, path) as place:
-            with _opened(place, path) as descriptor:
-                raw = read_whole(descriptor)
-                current = digest(raw.data)
-                if expected not in (None, current):
-                    raise NoteStale(current)
-                data = edit(raw.data)
-                model = Model.of_file(descriptor)
+        with self._entered() as top, _place_of(top, path) as place, _opened(place, path) as descriptor:
+            raw = read_whole(descriptor)
+            current = digest(raw.data)
+            if expected not in (None, current):
+                raise NoteStale(current)
+            data = edit(raw.data)
             if data == raw.data:
                 return raw
             _require_size(data)
-            with durable_file.written(place.directory, data, model, current) as temporary:
-                _put_in_place(place, temporary, current)
+            _require_unwritten(descriptor)
+            with durable_file.written(place.directory, data, Model.of_file(descriptor), current) as temporary:
+                _put_in_place(place, temporary, descriptor, current)
                 return _as_written(temporary.descriptor, data)
 
     def move(self, path: NotePath, to: NotePath, expected: str, check: Callable[[bytes], object]) -> RawNote:
@@ -150,6 +167,7 @@ class VaultWriter:
             check(raw.data)
             if path == to:
                 return raw
+            _require_unwritten(descriptor)
             with _new_place(top, to) as target:
                 _rename_new(source.directory, source.name, target)
                 _require_version(target, source, expected)
@@ -166,17 +184,14 @@ class VaultWriter:
         with self._entered() as top, _place_of(top, path) as place:
             with _opened(place, path) as descriptor:
                 current = digest(read_whole(descriptor).data)
-            if current != expected:
-                raise NoteStale(current)
+                if current != expected:
+                    raise NoteStale(current)
+                _require_unwritten(descriptor)
             *directories, name = path.segments
-            with _made_directories(top, [TRASH, *directories], trusted=True) as trash:
-                try:
-                    kept = _into_trash(place.directory, place.name, trash, name)
-                except FileNotFoundError:
-                    raise NoSuchNote(path.text) from None
-                _require_version(_Place(top, trash, kept), place, expected)
-                os.fsync(trash)
-                os.fsync(place.directory)
+            try:
+                _into_trash(place, directories, name, lambda kept: _require_version(kept, place, expected))
+            except FileNotFoundError:
+                raise NoSuchNote(path.text) from None
 
     def sweep(self, paths: Iterable[str]) -> None:
         """Clear away temporary files that a crash has left; what may be another program's edit goes into the trash.
@@ -307,55 +322,90 @@ def _rename_new(source: int, name: str, target: _Place) -> None:
         raise NoSuchNote(name) from None
 
 
-def _put_in_place(place: _Place, temporary: Temporary, replaced: str) -> None:
-    try:
-        exchanged = durable_file.exchange(place.directory, temporary.name, place.name)
-    except FileNotFoundError:
-        raise NoSuchNote(place.name) from None
-    if not exchanged:
-        _rename_over(place, temporary, replaced)
-        return
-    out = _Place(place.top, place.directory, temporary.name)
-    try:
-        found = _version(out)
-        os.fsync(place.directory)
-    except OSError:
-        _put_back(place, temporary)
-        raise
-    if found != _Version(replaced, busy=False):
-        _put_back(place, temporary)
-        raise NoteBusy if found.hash == replaced else NoteStale(found.hash)
-    os.unlink(temporary.name, dir_fd=place.directory)
+def _require_unwritten(descriptor: int) -> None:
+    with durable_file.writers_of(descriptor) as writers:
+        if writers() == "some":
+            raise NoteBusy
 
 
-def _rename_over(place: _Place, temporary: Temporary, replaced: str) -> None:
-    """Where names cannot change in one step: look as late as can be, then rename."""
-    found = _version(place)
-    if found != _Version(replaced, busy=False):
-        raise NoteBusy if found.hash == replaced else NoteStale(found.hash)
-    os.rename(temporary.name, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
-    os.fsync(place.directory)
-
-
-def _put_back(place: _Place, temporary: Temporary) -> None:
-    """Give the name back to what came out, or to what another program has put there since; nothing but our own file goes."""
-    placed: int | None = temporary.inode
-    for _ in range(SWAPS_MAX):
-        held = _inode(place.directory, temporary.name)
+def _put_in_place(place: _Place, temporary: Temporary, descriptor: int, replaced: str) -> None:
+    """`descriptor`: of the version that is to be replaced, which nobody can change in place meanwhile where there are leases."""
+    with durable_file.writers_of(descriptor) as writers:
+        if problem := _problem(place, descriptor, replaced, writers):
+            raise problem
         try:
-            durable_file.exchange(place.directory, temporary.name, place.name)
+            exchanged = durable_file.exchange(place.directory, temporary.name, place.name)
         except FileNotFoundError:
-            # Another program has deleted what we had put there. What came out is newer than what it knew.
-            with contextlib.suppress(FileExistsError):
-                durable_file.rename_new(place.directory, temporary.name, place.directory, place.name)
-            break
-        if _inode(place.directory, temporary.name) == placed:
-            break
-        # A save came between the two: that one is the newest, and held already by its program to have replaced the other.
-        placed = held
-    if _inode(place.directory, temporary.name) not in (None, temporary.inode):
-        _rescue(place, temporary.name, [])
+            raise NoSuchNote(place.name) from None
+        temporary.named = True
+        if not exchanged:
+            # Where names cannot change in one step the look before has to do.
+            os.rename(temporary.name, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
+            os.fsync(place.directory)
+            return
+        out = _Place(place.top, place.directory, temporary.name)
+        try:
+            os.fsync(place.directory)
+            if _problem(out, descriptor, replaced, writers) is None:
+                os.unlink(temporary.name, dir_fd=place.directory)
+                return
+        except OSError:
+            _give_back(place, out, temporary, replaced)
+            raise
+        _give_back(place, out, temporary, replaced)
+        standing = _version(place).hash
+    raise NoteBusy if standing == replaced else NoteStale(standing)
+
+
+def _problem(place: _Place, descriptor: int, replaced: str, writers: Callable[[], Writers]) -> Exception | None:
+    """Why a version, open as `descriptor`, may not be replaced where it is to stand; None where it may."""
+    inode = _inode(place.directory, place.name)
+    if inode is None:
+        return NoSuchNote(place.name)
+    if inode != os.fstat(descriptor).st_ino:
+        return NoteStale(_version(place).hash)
+    if (current := _hash(descriptor)) != replaced:
+        return NoteStale(current)
+    return NoteBusy() if writers() == "some" else None
+
+
+def _give_back(place: _Place, other: _Place, temporary: Temporary, replaced: str) -> None:
+    """Undo an exchange: the note's name goes to the latest edit, be it in what came out (`other`), in what other programs have put there
+    since, or in ours, which they may have opened by that name. The rest is removed only if it is no edit of anybody, else it is trash.
+    """
+    out = _inode(other.directory, other.name)
+    saved: dict[int, int] = {}
+
+    def rank(sight: _Sight) -> tuple[int, bool, int, bool]:
+        ours = sight.inode == temporary.inode
+        edited = sight.version.hash != (temporary.hash if ours else replaced)
+        return saved.get(sight.inode, 0), edited, sight.mtime_ns if edited else 0, not ours
+
+    with ExitStack() as held:
+        for _ in range(SWAPS_MAX):
+            there, here = _sight(other, held, patient_with=temporary.inode), _sight(place, held)
+            if there is None:
+                break
+            for sight in (there, here):
+                # Another program has put it there after us: it is held by that program to have replaced all others.
+                if sight is not None and sight.inode not in (temporary.inode, out):
+                    saved.setdefault(sight.inode, len(saved) + 1)
+            if here is not None and rank(there) <= rank(here):
+                break
+            _give_name(place, other, standing=here is not None)
+    if not durable_file.discard(other.directory, other.name, lambda found: found in (temporary.hash, replaced)):
+        _rescue(other, [])
+        logger.warning("%s was edited twice while it was changed; the other edit is in the trash", place.name)
     os.fsync(place.directory)
+
+
+def _give_name(place: _Place, other: _Place, *, standing: bool) -> None:
+    """A note that was deleted meanwhile comes back: what came out is newer than what the other program knew."""
+    with contextlib.suppress(FileNotFoundError, FileExistsError):
+        if standing:
+            durable_file.exchange(place.directory, other.name, place.name)
+        else:
+            durable_file.rename_new(other.directory, other.name, place.directory, place.name)
 
 
 def _require_version(moved: _Place, source: _Place, expected: str) -> None:
@@ -370,33 +420,104 @@ def _require_version(moved: _Place, source: _Place, expected: str) -> None:
     raise NoteBusy if found.hash == expected else NoteStale(found.hash)
 
 
-def _into_trash(source: int, name: str, trash: int, wanted: str) -> str:
-    """Rename into the trash under the first free name; which that is."""
-    stem, dot, suffix = wanted.rpartition(".")
-    number = 1
-    while True:
-        kept = wanted if number == 1 else f"{stem} {number}{dot}{suffix}"
-        try:
-            durable_file.rename_new(source, name, trash, kept)
-            return kept
-        except FileExistsError:
-            number += 1
+def _into_trash(place: _Place, directories: list[str], wanted: str, check: Callable[[_Place], None] = lambda _: None) -> str:
+    """Rename into the trash, into these directories of it and under the first free name; which that is. `check` may undo it.
+
+    A file system that is mounted below the vault gets a trash of its own, beside the note.
+    """
+    try:
+        return _into_trash_of(place.top, place, directories, wanted, check)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return _into_trash_of(place.directory, place, [], wanted, check)
+
+
+def _into_trash_of(top: int, place: _Place, directories: list[str], wanted: str, check: Callable[[_Place], None]) -> str:
+    with _trash_directory(top, [TRASH, *directories]) as trash:
+        number = 1
+        while True:
+            kept = _numbered(wanted, number)
+            try:
+                durable_file.rename_new(place.directory, place.name, trash, kept)
+                break
+            except FileExistsError:
+                number += 1
+        check(_Place(top, trash, kept))
+        os.fsync(trash)
+        os.fsync(place.directory)
+        return kept
+
+
+@contextmanager
+def _trash_directory(top: int, names: list[str]) -> Iterator[int]:
+    """As `_made_directories`; where something else bears a name it is numbered, as the trash holds notes and directories of any names."""
+    chosen: list[str] = []
+    with ExitStack() as opened:
+        directory = top
+        for name in names:
+            number = 1
+            while not _may_be_directory(directory, actual := actual_name(directory, _numbered(name, number))):
+                number += 1
+            chosen.append(actual)
+            if not durable_file.name_is_taken(directory, actual):
+                chosen += names[len(chosen) :]
+                break
+            directory = _open_directory(directory, actual)
+            opened.callback(os.close, directory)
+        yield opened.enter_context(_made_directories(top, chosen, trusted=True))
+
+
+def _may_be_directory(parent: int, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return True
+
+
+def _numbered(name: str, number: int) -> str:
+    """A name, or the second, third, … of it, no longer than a file system allows."""
+    if number == 1:
+        return name
+    stem, dot, suffix = name.rpartition(".")
+    if not stem:
+        stem, dot, suffix = name, "", ""
+    end = f" {number}{dot}{suffix}"
+    return stem.encode()[: FILE_NAME_BYTES_MAX - len(end.encode())].decode(errors="ignore") + end
 
 
 def _sweep(place: _Place, directories: list[str]) -> None:
-    mode = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False).st_mode
-    if durable_file.is_dispensable(place.name, mode, _version(place).hash or ""):
-        os.unlink(place.name, dir_fd=place.directory)
+    if not stat.S_IMODE(os.stat(place.name, dir_fd=place.directory, follow_symlinks=False).st_mode):
+        os.unlink(place.name, dir_fd=place.directory)  # unfinished, it has never had a note's name
         return
-    _rescue(place, place.name, directories)
+    if durable_file.discard(place.directory, place.name, lambda found: durable_file.is_dispensable(place.name, found)):
+        return
+    if not _version(place).busy:
+        _rescue(place, directories)
 
 
-def _rescue(place: _Place, name: str, directories: list[str]) -> None:
+def _rescue(place: _Place, directories: list[str]) -> None:
     """Keep bytes of which nobody knows whether they are needed."""
-    kept = f"rescued {durable_file.token(name)}.md"
-    with _made_directories(place.top, [TRASH, *directories], trusted=True) as trash:
-        kept = _into_trash(place.directory, name, trash, kept)
+    kept = _into_trash(place, directories, f"rescued {durable_file.token(place.name)}.md")
     logger.warning("A version that came in between is in the trash: %s", kept)
+
+
+def _sight(place: _Place, held: ExitStack, patient_with: int | None = None) -> _Sight | None:
+    """What stands there. `held` keeps its inode's number from being given to another file. `patient_with`: a file whose writers are
+    given time to end.
+    """
+    until = time.monotonic() + WRITERS_SECONDS
+    while True:
+        try:
+            descriptor = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
+        except FileNotFoundError:
+            return None
+        held.callback(os.close, descriptor)
+        found = os.fstat(descriptor)
+        version = _version(place)
+        if not version.busy or found.st_ino != patient_with or time.monotonic() > until:
+            return _Sight(found.st_ino, found.st_mtime_ns, version)
+        time.sleep(WRITERS_STEP_SECONDS)
 
 
 def _version(place: _Place) -> _Version:
@@ -407,13 +528,19 @@ def _version(place: _Place) -> _Version:
             return _Version(None, busy=False)
         raise
     try:
-        # Asked first: who opens it later finds it under the name that it has now.
-        busy = durable_file.is_being_written(descriptor)
-        return _Version(digest(read_whole(descriptor).data), busy)
-    except (NoSuchNote, NoteUnreadable):
-        return _Version(None, busy=False)
+        with durable_file.writers_of(descriptor) as writers:
+            found = _hash(descriptor)
+            return _Version(found, busy=found is not None and writers() == "some")
     finally:
         os.close(descriptor)
+
+
+def _hash(descriptor: int) -> str | None:
+    """None where it is no note's file."""
+    try:
+        return digest(read_whole(descriptor).data)
+    except (NoSuchNote, NoteUnreadable):
+        return None
 
 
 def _inode(directory: int, name: str) -> int | None:

@@ -33,11 +33,9 @@ from shared.messaging.scope import Account
 
 logger = logging.getLogger(__name__)
 
-# A program that saves has its file open for a moment.
+# A program that saves has its file open for a moment, and may do so again and again: each pause is twice the one before.
 BUSY_ATTEMPTS = 5
-BUSY_SECONDS = 0.1
-# Other programs may save again and again while an exchange is appended.
-APPEND_ATTEMPTS = 5
+BUSY_SECONDS = 0.05
 
 type Work = Callable[[VaultWriter], RawNote | None]
 
@@ -110,21 +108,21 @@ class NoteWriter:
 
         def work(vault: VaultWriter) -> RawNote:
             nonlocal created
-            for _ in range(APPEND_ATTEMPTS):
-                try:
-                    return vault.replace(path, edit)
-                except NoteStale:
-                    continue
-                except NoSuchNote:
-                    try:
-                        raw = vault.create(path, new)
-                    except NoteExists as error:
-                        if error.current is None:
-                            raise
-                        continue
-                    created = True
-                    return raw
-            raise NoteBusy
+            # Another version, or a note that was not there before: to be tried again, as where another program is writing.
+            try:
+                return vault.replace(path, edit)
+            except NoteStale:
+                raise NoteBusy from None
+            except NoSuchNote:
+                pass
+            try:
+                raw = vault.create(path, new)
+            except NoteExists as error:
+                if error.current is None:
+                    raise
+                raise NoteBusy from None
+            created = True
+            return raw
 
         note = await self._write(request.workspace, account, path, work)
         return Appended(note=_there(note), created=created)
@@ -149,7 +147,7 @@ class NoteWriter:
     async def _while_busy(self, workspace: Kept, path: NotePath, to: NotePath | None, work: Work) -> Note | None:
         for attempt in range(BUSY_ATTEMPTS):
             if attempt:
-                await asyncio.sleep(BUSY_SECONDS)
+                await asyncio.sleep(BUSY_SECONDS * 2 ** (attempt - 1))
             try:
                 return await self._locked(workspace, path, to, work)
             except NoteBusy:
@@ -222,6 +220,10 @@ def _not_taken(error: OSError) -> ServiceError:
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return ServiceError(
             ErrorCode.VAULT_READ_ONLY, "The notes' directory does not take changes from this service; nothing was changed.", retry_after=30
+        )
+    if error.errno == errno.EXDEV:
+        return ServiceError(
+            ErrorCode.PATH_INVALID, "That path lies on another file system, to which a note cannot be moved; create it there instead."
         )
     if error.errno == errno.ENAMETOOLONG:
         return ServiceError(ErrorCode.PATH_INVALID, "The path has a name that is too long for the file system.")

@@ -1,13 +1,22 @@
 """Changing files: wholly or not at all, and never over what another program wrote."""
 
+import contextlib
 import errno
 import fcntl
+import logging
 import os
+import random
+import shutil
 import stat
+import subprocess
+import sys
+import threading
+import time
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import BinaryIO
 
 import pytest
 
@@ -167,9 +176,9 @@ def test_links_lead_nowhere(root: Path, writer: VaultWriter, tmp_path: Path) -> 
             writer.trash(path(name), digest(b"secret"))
     refused(lambda: writer.create(path("up/new.md"), b"x"), ErrorCode.PATH_INVALID)
     refused(lambda: writer.move(path("a.md"), path("up/new.md"), digest(b"a"), lambda _: None), ErrorCode.PATH_INVALID)
-    refused(lambda: writer.trash(path("a.md"), digest(b"a")), ErrorCode.PATH_INVALID)
+    writer.trash(path("a.md"), digest(b"a"))
     assert files(outside) == {"secret.md": b"secret"}
-    assert (root / "a.md").read_bytes() == b"a"
+    assert (root / ".trash 2" / "a.md").read_bytes() == b"a"
 
 
 BAD_NAMES = [
@@ -281,14 +290,27 @@ def test_an_edit_between_our_read_and_our_write_is_kept(
             note.mkdir()
 
     before_rename(monkeypatch, another_program)
+    no_leases(monkeypatch)  # under one a program that opens the note in place would wait
     writer = VaultWriter(Vault(root), None)
     with pytest.raises((NoteStale, NoSuchNote)):
         change(writer, what)
+    trashed = root / ".trash"
+    if trashed.exists():  # without a lease nobody can tell that our own version was not opened
+        assert what == "replace"
+        assert [file.read_bytes() for file in trashed.iterdir()] == [b"two"]
+        shutil.rmtree(trashed)
     expected = {"in place": {"a.md": b"theirs"}, "by rename": {"a.md": b"theirs"}, "moved away": {"moved.md": b"one"}}
     assert {name: data for name, data in files(root).items() if name != "a.md" or how != "made a link"} == expected.get(how, {})
     assert note.is_symlink() == (how == "made a link")
     assert note.is_dir() == (how == "made a directory")
     assert (tmp_path / "elsewhere.md").read_bytes() == b"elsewhere"
+
+
+def no_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(durable_file.fcntl, "fcntl", refuse)
 
 
 def before_rename(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
@@ -335,14 +357,19 @@ def test_a_note_that_another_program_is_writing_is_left_to_it(root: Path, what: 
     note.write_bytes(b"one")
     writer = VaultWriter(Vault(root), None)
     with note.open("r+b", buffering=0) as theirs, note.open("rb") as reader:
-        if not durable_file.is_being_written(reader.fileno()):
-            pytest.skip("the file system grants no leases")
+        require_leases(reader.fileno())
         with pytest.raises(NoteBusy):
             change(writer, what)
         theirs.write(b"two")
     assert files(root) == {"a.md": b"two"}
     replace(writer, "a.md", b"two", b"three")
     assert files(root) == {"a.md": b"three"}
+
+
+def require_leases(open_for_writing: int) -> None:
+    with durable_file.writers_of(open_for_writing) as writers:
+        if writers() == "unknown":
+            pytest.skip("the file system grants no leases")
 
 
 def test_readers_do_not_count_as_writers_and_no_lease_is_left(root: Path) -> None:
@@ -353,6 +380,251 @@ def test_readers_do_not_count_as_writers_and_no_lease_is_left(root: Path) -> Non
     descriptor = os.open(root / "a.md", os.O_RDONLY)
     assert fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_UNLCK
     os.close(descriptor)
+
+
+# --- another program, while our refused version stands under the note's name ---------------------------------------------------------
+
+
+class Window:
+    """Something that happens once our version has the note's name, and will be refused since another program has the old one open."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
+        self.note = root / "a.md"
+        self.exchange = durable_file.exchange
+        self.action = action
+        self.opened = threading.Event()
+        self.exchanges = 0
+        monkeypatch.setattr(durable_file, "exchange", self.exchanged)
+
+    def exchanged(self, directory: int, name: str, other: str) -> bool:
+        self.exchanges += 1
+        if self.exchanges > 1:
+            return self.exchange(directory, name, other)
+        # A: it found the old file just before, and waits for our lease. Through the file itself, as `open` does once it has it.
+        old = os.open(self.note, os.O_PATH)
+        done = self.exchange(directory, name, other)
+        writing = threading.Thread(target=self.write_to, args=(old,), daemon=True)
+        writing.start()
+        self.writing = writing
+        wait_for(lambda: breaking(os.fstat(old).st_ino))
+        self.action()
+        return done
+
+    def write_to(self, old: int) -> None:
+        with Path(f"/proc/self/fd/{old}").open("ab", buffering=0):
+            self.opened.set()
+        os.close(old)
+
+
+def breaking(inode: int) -> bool:
+    return any("BREAKING" in line and line.split()[-3].endswith(f":{inode}") for line in Path("/proc/locks").read_text().splitlines())
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.002)
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs to see who waits for a lease")
+@pytest.mark.parametrize("how", ["appended", "opened and appended later", "opened for good", "by rename", "nothing"])
+def test_what_is_written_by_the_note_s_name_while_our_refused_version_bears_it_is_kept(
+    root: Path, monkeypatch: pytest.MonkeyPatch, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    note = root / "a.md"
+    note.write_bytes(b"one\n")
+    kept: list[BinaryIO] = []
+    later: list[threading.Timer] = []
+
+    def another_program() -> None:
+        if how == "by rename":
+            (root / "theirs.tmp").write_bytes(b"theirs\n")
+            (root / "theirs.tmp").rename(note)
+        elif how != "nothing":
+            file = note.open("ab", buffering=0)
+            if how == "appended":
+                file.write(b"line\n")
+                file.close()
+            elif how == "opened for good":
+                kept.append(file)
+            else:
+                later.append(threading.Timer(0.02, lambda: (file.write(b"line\n"), file.close())))
+                later[0].start()
+
+    window = Window(root, monkeypatch, another_program)
+    with pytest.raises((NoteBusy, NoteStale)) as caught:
+        replace(VaultWriter(Vault(root), None), "a.md", b"one\n", b"two\n")
+    window.writing.join(10)
+    assert window.opened.is_set()
+    for timer in later:
+        timer.join(10)
+    for file in kept:
+        file.write(b"line\n")
+        file.close()
+    found = files(root)
+    assert not any(durable_file.is_temporary(Path(name).name) for name in found)
+    standing, *trash = found.pop("a.md"), *found.values()
+    assert all(name.startswith(".trash/rescued ") for name in found)
+    if how in ("appended", "opened and appended later"):
+        assert standing == b"two\nline\n"
+        assert isinstance(caught.value, NoteStale)
+        assert caught.value.current == digest(standing)
+        assert "is in the trash" in caplog.text
+    elif how == "by rename":
+        assert standing == b"theirs\n"
+    else:
+        assert standing == b"one\n"
+        assert trash == ([b"two\nline\n"] if how == "opened for good" else [])
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs to see who waits for a lease")
+def test_who_opens_the_note_while_it_is_replaced_waits_and_writes_into_what_bears_its_name(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = root / "a.md"
+    note.write_bytes(b"one\n")
+
+    def append() -> None:
+        with note.open("ab", buffering=0) as theirs:
+            theirs.write(b"line\n")
+
+    appending = threading.Thread(target=append, daemon=True)
+
+    def begin() -> None:
+        inode = note.stat().st_ino
+        appending.start()
+        wait_for(lambda: breaking(inode))
+
+    before_rename(monkeypatch, begin)
+    with pytest.raises(NoteBusy):
+        replace(VaultWriter(Vault(root), None), "a.md", b"one\n", b"two\n")
+    appending.join(10)
+    assert files(root) == {"a.md": b"one\nline\n"}
+
+
+def test_a_note_that_is_open_is_refused_without_any_exchange(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = root / "a.md"
+    note.write_bytes(b"one")
+    monkeypatch.setattr(durable_file, "_renameat2", lambda *_: pytest.fail("a name was changed"))
+    for what in ("replace", "move", "trash"):
+        with note.open("r+b") as theirs:
+            require_leases(theirs.fileno())
+            with pytest.raises(NoteBusy):
+                change(VaultWriter(Vault(root), None), what)
+
+
+def test_two_edits_at_once_are_both_kept_and_the_later_has_the_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in what came out, one in what we had put in place."""
+    fsync = os.fsync
+    no_leases(monkeypatch)
+    for ours_later in (True, False):
+        (root / "a.md").write_bytes(b"one")
+
+        def edits(descriptor: int, ours_later: bool = ours_later) -> None:
+            fsync(descriptor)
+            temporary = [file for file in root.iterdir() if durable_file.is_temporary(file.name)]
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode) and temporary and (root / "a.md").read_bytes() == b"ours":
+                temporary[0].write_bytes(b"in the old")
+                (root / "a.md").write_bytes(b"in ours")
+                os.utime(root / "a.md", (2_000_000_000,) * 2 if ours_later else (1_000_000_000,) * 2)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", edits)
+            with pytest.raises(NoteStale):
+                replace(VaultWriter(Vault(root), None), "a.md", b"one", b"ours")
+        found = files(root)
+        assert found.pop("a.md") == (b"in ours" if ours_later else b"in the old")
+        assert list(found.values()) == [b"in the old" if ours_later else b"in ours"]
+        shutil.rmtree(root / ".trash")
+
+
+APPENDING = """
+import os, random, sys, time
+path, name, seed = sys.argv[1:]
+chance, number = random.Random(seed), 0
+while True:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    time.sleep(chance.choice((0, 0, 0.001)))
+    os.write(descriptor, f"{name} {number}\\n".encode())
+    os.close(descriptor)
+    print(number, flush=True)
+    number += 1
+    time.sleep(chance.random() * 0.004)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_no_line_that_other_processes_append_by_name_is_lost_while_the_note_is_changed(root: Path) -> None:
+    seed = random.randrange(2**32)
+    logging.getLogger(__name__).warning("seed %d", seed)
+    note, writer, ours = root / "a.md", VaultWriter(Vault(root), None), 0
+    note.write_bytes(b"start\n" + b"filler text\n" * 10_000)
+    programs = [
+        subprocess.Popen([sys.executable, "-c", APPENDING, note, f"p{number}", str(seed + number)], stdout=subprocess.PIPE, text=True)
+        for number in range(2)
+    ]
+    attempts = 0
+    while ours < 40 and attempts < 4000:
+        attempts += 1
+        line = b"ours %d\n" % ours
+        with contextlib.suppress(NoteBusy, NoteStale):
+            writer.replace(path("a.md"), lambda data, line=line: data if line in data else data + line)  # type: ignore[misc]
+            ours += 1
+    wanted = [f"ours {number}" for number in range(ours)]
+    for number, program in enumerate(programs):
+        program.kill()
+        assert program.stdout is not None
+        wanted += [f"p{number} {line.strip()}" for line in program.stdout if line.endswith("\n")]
+        program.stdout.close()
+        program.wait(10)
+    writer.sweep(Vault(root).survey().temporary)
+    found = {line for data in files(root).values() for line in data.decode().splitlines()}
+    assert [line for line in wanted if line not in found] == []
+    assert len(wanted) > ours > 5
+
+
+# --- what cannot be put into the trash as it is ---------------------------------------------------------------------------------------
+
+
+def test_a_long_name_is_shortened_in_the_trash(root: Path, writer: VaultWriter) -> None:
+    for name in ("z" * 252 + ".md", "é" * 126 + ".md", "笔" * 84 + ".md"):
+        for number in range(12):
+            (root / name).write_bytes(b"%d" % number)
+            writer.trash(path(name), digest(b"%d" % number))
+        assert sorted(int(data) for kept, data in files(root).items() if kept.startswith(f".trash/{name[0]}")) == list(range(12))
+
+
+def test_what_bears_a_directory_s_name_in_the_trash_is_no_obstacle(root: Path, writer: VaultWriter) -> None:
+    (root / "t.md").write_bytes(b"file")
+    writer.trash(path("t.md"), digest(b"file"))
+    for number in range(2):
+        writer.create(path("t.md/x.md"), b"%d" % number)
+        writer.trash(path("t.md/x.md"), digest(b"%d" % number))
+        (root / "t.md").rmdir()
+    assert files(root) == {".trash/t.md": b"file", ".trash/t 2.md/x.md": b"0", ".trash/t 2.md/x 2.md": b"1"}
+    shutil.rmtree(root / ".trash")
+    (root / ".trash").write_bytes(b"a file")
+    writer.create(path("a.md"), b"a")
+    writer.trash(path("a.md"), digest(b"a"))
+    assert files(root) == {".trash": b"a file", ".trash 2/a.md": b"a"}
+
+
+def test_a_note_on_another_file_system_goes_into_a_trash_beside_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "mounted").mkdir()
+    (root / "mounted" / "a.md").write_bytes(b"a")
+    rename = durable_file._renameat2
+    mounted = (root / "mounted").stat().st_ino
+
+    def between(source: int, name: str, target: int, new_name: str, flags: int) -> bool:
+        if mounted not in (os.fstat(target).st_ino, os.stat("..", dir_fd=target).st_ino):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return rename(source, name, target, new_name, flags)
+
+    monkeypatch.setattr(durable_file, "_renameat2", between)
+    writer = VaultWriter(Vault(root), None)
+    writer.trash(path("mounted/a.md"), digest(b"a"))
+    assert files(root) == {"mounted/.trash/a.md": b"a"}
 
 
 # --- a disk that fails --------------------------------------------------------------------------------------------------------------
