@@ -1,5 +1,6 @@
 """Exchanges written into notes (MN-9)."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from uuid import UUID, uuid4
 
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from services.notes import front_matter
 from services.notes.entry import Entry
 from shared.contracts.exchanges import begin_mark, end_mark, exchanges
 
@@ -38,7 +40,7 @@ def test_texts_are_copied_byte_for_byte_and_the_note_stays_as_it_was(content: st
 
 
 @pytest.mark.parametrize(
-    "content", ["", "\ufeff", "text", "text\n", "text\n\n", "text\r\n", "text\r\n\r\n", "---\r\ntitle: T\r\n---", "```\nopen"]
+    "content", ["", "\ufeff", "text", "text\n", "text\n\n", "text\r\n", "text\r\n\r\n", "---\r\ntitle: T\r\n---", "```\nclosed\n```"]
 )
 def test_it_begins_on_a_line_of_its_own_and_ends_lines_as_the_note_does(content: str) -> None:
     # logancyang/obsidian-copilot#1438
@@ -81,8 +83,52 @@ def test_a_quoted_exchange_is_part_of_the_one_that_quotes_it() -> None:
     outer = uuid4()
     written = entry("What did I write?", inner, message_id=outer).appended_to("") + "after\n"
     assert [found.message_id for found in exchanges(written)] == [outer]
-    assert not entry().is_in(written)
     assert written[next(exchanges(written)).end :] == "after\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda first, second: first.replace(end_mark(ID), "") + second,
+        lambda first, second: first + second.replace("So.", f"The mark is\n{end_mark(ID)}\nas you see."),
+        lambda first, second: first + second + "my own words\n\n" + first,
+        lambda first, second: f"```\n{first}{second}```\n",
+        lambda first, second: first + "".join(f"  {line}" for line in second.splitlines(keepends=True)),
+        lambda first, second: first + "".join(f"> {line}" for line in second.splitlines(keepends=True)),
+        lambda first, second: first + second.replace("\n", "\r\n"),
+        lambda first, second: first + second.replace(" -->\n", " --> and more\n", 1),
+    ],
+    ids=["end removed", "end quoted", "pasted twice", "in code", "indented", "quoted", "other line ends", "not alone on its line"],
+)
+def test_an_exchange_is_known_wherever_its_begin_mark_stands(change: Callable[[str, str], str]) -> None:
+    second = entry(message_id=uuid4())
+    assert second.is_in(change(entry().appended_to(""), second.appended_to("")))
+
+
+OPEN = {
+    "fence": "# T\n\n```py\ncode", "fence and line": "```\ncode\n", "tildes": "~~~~\nx\n~~~", "comment": "text\n\n<!-- open\nmore\n",
+    "comment in text": "text <!-- open", "pre": "<pre>\nx", "PRE": " <PRE class='a'>\nx\n\ny", "script": "<script>\nx", "style": "<style>",
+    "textarea": "<textarea>\n\n", "cdata": "<![CDATA[\nx", "instruction": "<?php\nx", "declaration": "<!DOCTYPE html", "div": "<div>\nx",
+    "fence in list": "- ```\n  x", "fence in quote": "> ```\n> x", "after front matter": "---\ntitle: T\n---\n```\nx",
+    "front matter that is open": "---\ntitle: x", "fence after a byte order mark": "\ufeff```\nx", "lines": "```\r\nx\r\n",
+    "closed": "```\nx\n```\n\n<pre>\nx\n</pre>\n", "backticks in text": "a ```b``` c", "link definition": "[a]: /x\n'open",
+    "heading": "Title",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "text"), [*((before, "So *it* is.") for before in OPEN.values()), *(("", text) for text in OPEN.values())]
+)
+def test_what_a_note_or_a_text_leaves_open_swallows_nothing(before: str, text: str) -> None:
+    written = entry(text, text).appended_to(before) + "\nThe user writes on.\n"
+    assert written.startswith(before)
+    assert written.count(text) >= 2
+    body = front_matter.split(written).body
+    html = MarkdownIt("commonmark").render(body)
+    assert html.index("<h2>A talk</h2>") < html.index("<p><strong>Question</strong></p>") < html.index("<p><strong>Answer</strong></p>")
+    assert html.endswith("<p>The user writes on.</p>\n")
+    if before in (OPEN["closed"], OPEN["backticks in text"], OPEN["div"]):
+        assert written.removeprefix(before).lstrip().startswith(begin_mark(ID))
 
 
 def test_a_text_that_looks_like_the_end_does_not_end_it() -> None:
