@@ -11,7 +11,12 @@ from shared.contracts.errors import ErrorCode, ServiceError
 
 SUFFIXES = (".md", ".markdown")
 NAME_BYTES_MAX = 200
-_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Windows allows none of them, and a vault may be synchronised to it.
+_FORBIDDEN = frozenset('<>:"|?*')
+# Letters by their category, and yet nothing is seen of them.
+_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+# They shape the letters on both sides in some scripts, and join emoji.
+_JOINERS = frozenset("\u200c\u200d")
 # Names that another operating system keeps for devices; a vault may be synchronised to it.
 _RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{device}{number}" for device in ("com", "lpt") for number in range(1, 10))})
 
@@ -97,8 +102,10 @@ def new_name_problem(name: str) -> str | None:
     """Why a file or directory should not get a name, as the end of a sentence; None where it may. Names that are there are borne."""
     if not name or not name.strip():
         return "is empty"
-    if not is_plain_text(name) or any(unicodedata.category(character) == "Cc" or character in _BIDI for character in name):
+    if not is_plain_text(name) or any(_is_invisible(name, position) for position in range(len(name))):
         return "has characters that cannot be seen"
+    if not _FORBIDDEN.isdisjoint(name):
+        return f"has one of {' '.join(sorted(_FORBIDDEN))}, which not every system allows"
     if "/" in name or "\\" in name:
         return "has a slash or a backslash"
     if len(name.encode()) > NAME_BYTES_MAX:
@@ -108,3 +115,11 @@ def new_name_problem(name: str) -> str | None:
     if name.partition(".")[0].lower() in _RESERVED:
         return "is reserved by an operating system"
     return None
+
+
+def _is_invisible(name: str, position: int) -> bool:
+    character = name[position]
+    if character in _JOINERS:
+        around = name[position - 1 : position] + name[position + 1 : position + 2]
+        return len(around) < 2 or around.isascii() or not _JOINERS.isdisjoint(around)
+    return character in _BLANK or unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp")

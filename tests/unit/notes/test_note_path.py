@@ -35,7 +35,8 @@ def test_a_name_without_a_stem_is_none() -> None:
 @pytest.mark.parametrize(
     "name",
     ["", " ", ".", "..", ".git", "-rf", "a/b", "a\\b", "a.", "a ", " a", "a\nb", "a\x7f", "a\u202eb", "a\ud800", "a\0", "CON", "nul.txt",
-     "é" * 101],
+     "é" * 101, "a:b", 'a"b', "a?", "a*", "a|b", "<a>", "a\u200bb", "a\u00adb", "\ufeffa", "a\u2028b", "a\u2060b", "a\U000e0041b", "\u3164",
+     "\u200da", "a\u200db", "笔\u200d", "笔\u200d\u200d记"],
 )  # fmt: skip
 def test_a_new_directory_has_a_name_that_every_system_can_bear(name: str) -> None:
     with pytest.raises(ServiceError) as caught:
@@ -43,7 +44,9 @@ def test_a_new_directory_has_a_name_that_every_system_can_bear(name: str) -> Non
     assert caught.value.code == ErrorCode.INVALID
 
 
-@pytest.mark.parametrize("name", ["notes", "笔记", "My vault", "a.b", "é" * 100])
+@pytest.mark.parametrize(
+    "name", ["notes", "笔记", "My vault", "a.b", "é" * 100, "C# & (D) 50% 'x'!", "笔\u3000记", "👩\u200d💻", "می\u200cخواهم"]
+)
 def test_ordinary_names_are_allowed(name: str) -> None:
     assert safe_name(unicodedata.normalize("NFD", name)) == name
 

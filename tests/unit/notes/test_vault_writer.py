@@ -183,6 +183,7 @@ def test_links_lead_nowhere(root: Path, writer: VaultWriter, tmp_path: Path) -> 
 
 BAD_NAMES = [
     *("a.txt", "a", ".md", ".hidden.md", ".git/a.md", "sub/.obsidian/a.md", ".trash/a.md", "-rf.md", "con.md", "sub/NUL.md", "x/ .md"),
+    *("a:b.md", "what?.md", "a:b/c.md", "zero\u200bwidth.md", "soft\u00adhyphen/a.md"),
     *("bidi\u202e.md", "line\nbreak.md", "tab\t/a.md", "dot./a.md", "CON/a.md", "é" * 120 + ".md", "x" * 250 + ".md", "d/" * 70 + "a.md"),
 ]
 
