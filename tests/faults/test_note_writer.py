@@ -34,7 +34,7 @@ from tests.support.polling import eventually
 logger = logging.getLogger(__name__)
 
 CHILD = (sys.executable, "-m", "tests.faults.writing_child")
-CALLS = 40
+CALLS = 50
 
 
 def sha(text: str) -> str:
@@ -52,7 +52,7 @@ def swept(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("what", ["replace", "create", "move", "trash"])
-def test_a_kill_at_each_of_the_first_forty_system_calls_of_a_change(tmp_path: Path, what: str) -> None:
+def test_a_kill_at_each_of_the_first_fifty_system_calls_of_a_change(tmp_path: Path, what: str) -> None:
     for number in range(1, CALLS + 1):
         (tmp_path / f"{number}").mkdir()
         (tmp_path / f"{number}" / "a.md").write_bytes(body(1))

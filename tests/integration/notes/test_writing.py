@@ -15,6 +15,7 @@ import pytest
 from services.notes import durable_file, vault_writer, writing
 from services.notes.indexing import Indexer
 from services.notes.vault import NOTE_BYTES_MAX
+from services.notes.vault_writer import NoteBusy
 from shared.contracts import notes
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import (
@@ -442,6 +443,66 @@ async def test_a_note_that_another_program_writes_for_long_is_busy(vault: Path, 
         await refused(editor.replace("a.md", note.content_hash, "two"), ErrorCode.NOTE_BUSY)
         theirs.write("theirs")
     assert (await editor.replace("a.md", sha("theirs"), "two")).content == "two"
+
+
+async def test_a_note_that_stays_open_is_tried_a_few_times_and_never_exchanged(
+    vault: Path, editor: Editor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "BUSY_SECONDS", 0.001)
+    in_vault = writing._in_vault
+    tries: list[object] = []
+    exchanges: list[object] = []
+
+    def counted(*arguments: object) -> object:
+        tries.append(arguments)
+        return in_vault(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(writing, "_in_vault", counted)
+    monkeypatch.setattr(durable_file, "_renameat2", lambda *arguments: exchanges.append(arguments))
+    (vault / "a.md").write_text("one")
+    with (vault / "a.md").open("r+") as theirs:
+        with durable_file.writers_of(theirs.fileno()) as writers:
+            if writers() == "unknown":
+                pytest.skip("the file system grants no leases")
+        await refused(editor.append("a.md", uuid4()), ErrorCode.NOTE_BUSY)
+    assert len(tries) == writing.BUSY_ATTEMPTS
+    assert exchanges == []
+    assert names(vault) == ["a.md"]
+
+
+async def test_what_is_written_while_a_refused_version_bears_the_name_stands_and_is_told(
+    vault: Path, editor: Editor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = await editor.create("a.md", "one\n")
+    exchange = durable_file.exchange
+    done: list[bool] = []
+
+    def with_others(directory: int, name: str, other: str) -> bool:
+        exchanged = exchange(directory, name, other)
+        if not done:
+            done.append(True)
+            with (vault / "a.md").open("a") as theirs:
+                theirs.write("line\n")
+        return exchanged
+
+    def no_lease(*_: object) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(durable_file.fcntl, "fcntl", no_lease)
+    monkeypatch.setattr(durable_file, "exchange", with_others)
+    problem = vault_writer._problem
+    asked: list[bool] = []
+
+    def refuse_after(*arguments: object) -> object:
+        asked.append(True)
+        return NoteBusy() if len(asked) == 2 else problem(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(vault_writer, "_problem", refuse_after)
+    error = await refused(editor.replace("a.md", note.content_hash, "two\n"), ErrorCode.NOTE_STALE)
+    assert (vault / "a.md").read_text() == "two\nline\n"
+    assert error.extra["current_hash"] == sha("two\nline\n")
+    assert (await editor.asker.told(editor.workspace, "updated", "a.md")).content_hash == sha("two\nline\n")
+    assert [file.read_text() for file in (vault / ".trash").iterdir()] == ["one\n"]
 
 
 async def test_who_gives_up_waiting_leaves_no_half_change_and_no_lock(vault: Path, editor: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
