@@ -345,8 +345,12 @@ def _put_in_place(place: _Place, temporary: Temporary, descriptor: int, replaced
             return
         out = _Place(place.top, place.directory, temporary.name)
         try:
-            os.fsync(place.directory)
-            if _problem(out, descriptor, replaced, writers) is None:
+            # At once, since our version may have to go; and again, since who had found the old file may only now have opened it.
+            refused = _problem(out, descriptor, replaced, writers)
+            if refused is None:
+                os.fsync(place.directory)
+                refused = _problem(out, descriptor, replaced, writers)
+            if refused is None:
                 os.unlink(temporary.name, dir_fd=place.directory)
                 return
         except OSError:
@@ -364,8 +368,9 @@ def _problem(place: _Place, descriptor: int, replaced: str, writers: Callable[[]
         return NoSuchNote(place.name)
     if inode != os.fstat(descriptor).st_ino:
         return NoteStale(_version(place).hash)
-    if (current := _hash(descriptor)) != replaced:
+    if writers() != "some" and (current := _hash(descriptor)) != replaced:
         return NoteStale(current)
+    # Asked last as well: who opened it while it was read waits for the lease.
     return NoteBusy() if writers() == "some" else None
 
 
