@@ -20,11 +20,15 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 # Errors by which a file system says that it does not know an operation.
 UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY})
 
+MOUNTS = Path("/proc/self/mountinfo")
+# Their clients answer EAGAIN to a lease wherever the server has not lent them the file, whoever has it open.
+_REMOTE = frozenset({"nfs4", "cifs", "smb3", "ceph"})
 _NOREPLACE, _EXCHANGE = 1, 2
 _NAME = re.compile(r"\.marginalia-(?P<token>[0-9a-f]{12})\.(?P<replaced>[0-9a-f]{16}|new)-(?P<written>[0-9a-f]{16})")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -200,7 +204,7 @@ def writers_of(descriptor: int) -> Iterator[Callable[[], Writers]]:
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
-        refused = "some" if error.errno == errno.EAGAIN else "unknown"
+        refused = "some" if error.errno == errno.EAGAIN and not _is_remote(descriptor) else "unknown"
 
     def writers() -> Writers:
         if refused is not None:
@@ -213,6 +217,18 @@ def writers_of(descriptor: int) -> Iterator[Callable[[], Writers]]:
         if refused is None:
             with contextlib.suppress(OSError):  # broken, after the system's time
                 fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+def _is_remote(descriptor: int) -> bool:
+    """Whether the file's server may refuse a lease for reasons of its own."""
+    device = os.fstat(descriptor).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = MOUNTS.read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    # proc(5): ID, parent, device, …, a dash, type, …
+    return any(line.split(" ", 3)[2] == wanted and line.partition(" - ")[2].split(" ", 1)[0] in _REMOTE for line in mounts)
 
 
 def _renameat2(source: int, name: str, target: int, new_name: str, flags: int) -> bool:

@@ -1,6 +1,7 @@
 """Changing notes, over NATS: who may, what is answered, what the index and the told changes say afterwards."""
 
 import asyncio
+import errno
 import hashlib
 import logging
 import os
@@ -407,6 +408,18 @@ async def test_a_disk_that_does_not_take_it_says_so_and_the_note_stays(
         assert (await editor.asker.read(editor.workspace, "a.md")).content == "one"
     assert (await editor.replace("a.md", note.content_hash, "two")).content == "two"
     assert await editor.kinds() == [("created", "a.md"), ("updated", "a.md")]
+
+
+async def test_a_move_to_another_file_system_is_refused_for_good(vault: Path, editor: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = await editor.create("a.md", "one")
+
+    def elsewhere(*_: object) -> bool:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(durable_file, "_renameat2", elsewhere)
+    error = await refused(editor.move("a.md", "mounted/a.md", note.content_hash), ErrorCode.PATH_INVALID)
+    assert "another file system" in error.detail
+    assert names(vault) == ["a.md"]
 
 
 async def test_a_change_whose_index_fails_is_done_and_the_index_follows(

@@ -515,6 +515,31 @@ def test_a_note_that_is_open_is_refused_without_any_exchange(root: Path, monkeyp
                 change(VaultWriter(Vault(root), None), what)
 
 
+@pytest.mark.parametrize(("kind", "told"), [("ext4", "some"), ("nfs4", "unknown"), ("cifs", "unknown")])
+def test_a_lease_that_a_server_refuses_says_nothing_of_writers(
+    root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, told: str
+) -> None:
+    """All notes on such a mount would be busy for ever."""
+    (root / "a.md").write_bytes(b"one")
+    device = (root / "a.md").stat().st_dev
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        f"20 1 0:99999 / /proc rw,nosuid shared:2 - proc proc rw\n"
+        f"30 1 {os.major(device)}:{os.minor(device)} / /vaults rw,relatime shared:1 - {kind} server:/vaults rw\n"
+    )
+    monkeypatch.setattr(durable_file, "MOUNTS", mounts)
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(durable_file.fcntl, "fcntl", refuse)
+    with (root / "a.md").open("rb") as reader, durable_file.writers_of(reader.fileno()) as writers:
+        assert writers() == told
+    if told == "unknown":
+        replace(VaultWriter(Vault(root), None), "a.md", b"one", b"two")
+        assert files(root) == {"a.md": b"two"}
+
+
 def test_two_edits_at_once_are_both_kept_and_the_later_has_the_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One in what came out, one in what we had put in place."""
     fsync = os.fsync
