@@ -68,5 +68,9 @@ async def test_a_vault_on_disk_is_found_and_followed(nats_url: str, database_url
         await finds("heron", "moved.md")
         (vault / "fish.md").unlink()
         await finds("trout")
-        status = await bus.client.ask(retrieval.STATUS, StatusRequest(), Scope.root(10))
-        assert status == Status(indexed=0, pending=0, held=0, unembedded=1, oldest_pending_seconds=0, last_error=None)
+        settled = Status(indexed=0, pending=0, held=0, unembedded=1, oldest_pending_seconds=0, last_error=None)
+
+        async def is_settled() -> bool:
+            return await bus.client.ask(retrieval.STATUS, StatusRequest(), Scope.root(10)) == settled
+
+        await eventually(is_settled, 15)
