@@ -4,11 +4,13 @@ The same fold makes the stored message, the state of a running turn, and what an
 that what is stored is what was streamed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from shared.contracts.chat import EventType
+import orjson
+
+from shared.contracts.chat import EventType, LoggedEvent
 
 STATUS_OF_MESSAGE = {
     "completed": "completed",
@@ -42,6 +44,14 @@ class Fold:
     _content: list[str] = field(default_factory=list)
     # In order: the pieces of one stretch of thinking, or the id of a tool call.
     _activity: list[list[str] | str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, events: Iterable[LoggedEvent]) -> Self:
+        """The sum of these events of a log."""
+        fold = cls()
+        for event in events:
+            fold.apply(orjson.loads(event.payload))
+        return fold
 
     def apply(self, event: Mapping[str, Any]) -> None:
         """Take in the next event. Types that change nothing here, unknown ones included, only move `last_seq`."""

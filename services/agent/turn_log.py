@@ -34,10 +34,8 @@ class TurnLog:
     def __init__(self, nats: Nats, tenure: Tenure, turn_id: UUID, *, attempt: int = 1, events: list[LoggedEvent] | None = None) -> None:
         self.turn_id = turn_id
         self.attempt = attempt
-        self.fold = Fold()
         self.events: list[LoggedEvent] = events or []
-        for event in self.events:
-            self.fold.apply(orjson.loads(event.payload))
+        self.fold = Fold.of(self.events)
         self._nats = nats
         self._tenure = tenure
         self._subject = EVENTS.subject(turn_id)
@@ -81,9 +79,7 @@ class TurnLog:
     def withdraw(self) -> None:
         """The held events are not to be after all; nobody has seen them."""
         self._held = []
-        self.fold = Fold()
-        for event in self.events:
-            self.fold.apply(orjson.loads(event.payload))
+        self.fold = Fold.of(self.events)
 
     def _made(self, type_: EventType, fields: dict[str, Any]) -> LoggedEvent:
         seq = self.fold.last_seq + 1

@@ -2,7 +2,6 @@
 
 from uuid import UUID
 
-import orjson
 from nats.aio.client import Client as Nats
 
 from services.agent.conversations import Conversations
@@ -29,9 +28,7 @@ class TurnReader:
     async def state(self, turn_id: UUID, account: UUID) -> TurnState:
         """The turn so far."""
         turn = await self._store.turn(turn_id, account)
-        fold = Fold()
-        for event in await self._events(turn):
-            fold.apply(orjson.loads(event.payload))
+        fold = Fold.of(await self._events(turn))
         return TurnState(
             turn_id=turn.id,
             conversation_id=turn.conversation_id,
@@ -81,10 +78,7 @@ class TurnReader:
     async def result(self, turn_id: UUID, account: UUID) -> TurnResult:
         """What a turn that has ended came to."""
         turn = await self._store.turn(turn_id, account)
-        events = await self._events(turn)
-        fold = Fold()
-        for event in events:
-            fold.apply(orjson.loads(event.payload))
+        fold = Fold.of(await self._events(turn))
         if fold.done is None:
             raise ServiceError(ErrorCode.CONFLICT, "The turn has not ended.")
         message = await self._conversations.message(turn.response_id)

@@ -96,7 +96,7 @@ def _sources(result: Any) -> list[dict[str, Any]]:
     """Those of a result in the form of ours; another tool's may be any text."""
     try:
         value = json.loads(result)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return []
     sources = value.get("sources") if isinstance(value, dict) else None
     return [source for source in sources if isinstance(source, dict)] if isinstance(sources, list) else []
@@ -129,5 +129,5 @@ def _calls(message: dict[str, Any]) -> Iterator[str]:
 def _is_object(text: Any) -> bool:
     try:
         return isinstance(json.loads(text), dict)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return False

@@ -1,6 +1,7 @@
 """The whole stack as a person starts it. Each step builds on the one before, since a start takes seconds."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -54,7 +55,12 @@ class Marginalia:
         return self.process.communicate()[1]
 
     def pids(self) -> dict[str, int]:
-        return {path.stem: int(path.read_text()) for path in (self.home / "run").glob("*.pid")}
+        """Those that are there: a process that is being started again has none for a moment."""
+        found = {}
+        for path in (self.home / "run").glob("*.pid"):
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                found[path.stem] = int(path.read_text())
+        return found
 
     def ours(self) -> list[int]:
         """Every process of this home, children of children included."""

@@ -71,8 +71,12 @@ async def test_a_vault_on_disk_is_found_and_followed(nats_url: str, database_url
         await finds("heron", "moved.md")
         (vault / "fish.md").unlink()
         await finds("trout")
-        status = await bus.client.ask(retrieval.STATUS, StatusRequest(), Scope.root(10))
-        assert status == Status(indexed=0, pending=0, held=0, unembedded=1, oldest_pending_seconds=0, last_error=None)
+        settled = Status(indexed=0, pending=0, held=0, unembedded=1, oldest_pending_seconds=0, last_error=None)
+
+        async def is_settled() -> bool:
+            return await bus.client.ask(retrieval.STATUS, StatusRequest(), Scope.root(10)) == settled
+
+        await eventually(is_settled, 15)
 
 
 async def test_an_exchange_that_was_written_into_a_note_is_found_only_when_asked_for(
