@@ -27,7 +27,7 @@ def patch(data: bytes, old_text: str, new_text: str) -> bytes:
     position = _only(bare, old)
     start = position + bisect_left(left_out, position)
     end = position + len(old) + bisect_left(left_out, position + len(old))
-    if b"\n" in new and _line_ending(data, start, end) == b"\r\n":
+    if b"\n" in new and line_ending(data, start, end) == b"\r\n":
         new = new.replace(b"\n", b"\r\n")
     return data[:start] + new + data[end:]
 
@@ -45,7 +45,7 @@ def _only(data: bytes, text: bytes) -> int:
     return first
 
 
-def _line_ending(data: bytes, start: int, end: int) -> bytes:
+def line_ending(data: bytes, start: int, end: int) -> bytes:
     """How lines end in a place, else after it, else before it."""
     feed = data.find(b"\n", start, end)
     if feed < 0:

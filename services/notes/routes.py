@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from services.notes import catalog, reading, syntax_catalog, workspaces
+from services.notes import catalog, drafting, finding, reading, syntax_catalog, workspaces
 from services.notes.compose import compose
 from services.notes.file_threads import FileThreads
 from services.notes.settings import NotesSettings
@@ -48,12 +48,11 @@ def routes(settings: NotesSettings, pool: Pool, threads: FileThreads, writer: No
         readable = {workspace.id for workspace in await workspaces.list_workspaces(pool, scope.account)}
         return notes.Hashes(items=await catalog.hashes(pool, request.items, readable))
 
-    async def markdown_catalog(request: markdown.CatalogRequest, _: Scope) -> markdown.Catalog:
-        return syntax_catalog.catalog(request.preset)
+    async def find_notes(request: notes.FindNotes, scope: Scope) -> notes.FoundNotes:
+        return notes.FoundNotes(items=await finding.find(pool, request, await workspaces.list_workspaces(pool, scope.account)))
 
-    async def compose_markdown(request: markdown.Compose, _: Scope) -> markdown.Composed:
-        # The largest documents take a third of a second, for which nothing else need wait.
-        return markdown.Composed(markdown=await asyncio.to_thread(compose, request.document, request.preset))
+    async def draft(request: notes.DraftNote, scope: Scope) -> notes.Draft:
+        return await drafting.draft(pool, threads, request, scope.account)
 
     return [
         Route(notes.WORKSPACE_LIST, list_workspaces),
@@ -71,9 +70,21 @@ def routes(settings: NotesSettings, pool: Pool, threads: FileThreads, writer: No
         Route(notes.NOTE_MOVE, _for_account(writer.move)),
         Route(notes.NOTE_DELETE, _for_account(writer.delete)),
         Route(notes.NOTE_APPEND, _for_account(writer.append)),
-        Route(markdown.CATALOG, markdown_catalog),
-        Route(markdown.COMPOSE, compose_markdown),
+        Route(notes.NOTE_FIND, find_notes),
+        Route(notes.NOTE_DRAFT, draft),
+        Route(notes.NOTE_APPLY, _for_account(writer.apply)),
+        Route(markdown.CATALOG, _markdown_catalog),
+        Route(markdown.COMPOSE, _compose_markdown),
     ]
+
+
+async def _markdown_catalog(request: markdown.CatalogRequest, _: Scope) -> markdown.Catalog:
+    return syntax_catalog.catalog(request.preset)
+
+
+async def _compose_markdown(request: markdown.Compose, _: Scope) -> markdown.Composed:
+    # The largest documents take a third of a second, for which nothing else need wait.
+    return markdown.Composed(markdown=await asyncio.to_thread(compose, request.document, request.preset))
 
 
 def _for_account[Q: Message, R: Message](

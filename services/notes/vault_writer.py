@@ -119,7 +119,7 @@ class VaultWriter:
             ServiceError: `path_invalid`, `too_large`.
             OSError: it could not be written; nothing of it is there.
         """
-        _require_size(data)
+        require_size(data)
         with (
             self._entered() as top,
             _new_place(top, path) as place,
@@ -148,7 +148,7 @@ class VaultWriter:
             data = edit(raw.data)
             if data == raw.data:
                 return raw
-            _require_size(data)
+            require_size(data)
             _require_unwritten(descriptor)
             with durable_file.written(place.directory, data, Model.of_file(descriptor), current) as temporary:
                 _put_in_place(place, temporary, descriptor, current)
@@ -219,7 +219,12 @@ class VaultWriter:
             yield top
 
 
-def _require_size(data: bytes) -> None:
+def require_size(data: bytes) -> None:
+    """Refuse what is too long for a note.
+
+    Raises:
+        ServiceError: `too_large`.
+    """
     if len(data) > NOTE_BYTES_MAX:
         raise ServiceError(
             ErrorCode.TOO_LARGE, f"The note would have {len(data)} bytes; at most {NOTE_BYTES_MAX} are allowed.", limit=NOTE_BYTES_MAX
@@ -238,20 +243,29 @@ def _place_of(top: int, path: NotePath) -> Iterator[_Place]:
 @contextmanager
 def _new_place(top: int, path: NotePath) -> Iterator[_Place]:
     """Where a note is to be; its directories are made, and go again if it does not come."""
+    require_new_path(path)
     *directories, name = path.segments
+    with _made_directories(top, directories) as directory:
+        place = _Place(top, directory, actual_name(directory, name))
+        if durable_file.name_is_taken(directory, place.name):
+            raise NoteExists(_version(place).hash)
+        yield place
+
+
+def require_new_path(path: NotePath) -> None:
+    """Refuse a path that no new note may have, whatever lies there.
+
+    Raises:
+        ServiceError: `path_invalid`.
+    """
     if not path.names_a_note:
         raise _bad_path(
             path, "has no name that a note can have: it ends in .md or .markdown, and lies in no directory with a dot before it"
         )
     if len(path.segments) > DEPTH_MAX or len(path.text.encode()) > PATH_BYTES_MAX:
         raise _bad_path(path, "is too long or too deep")
-    if problem := new_name_problem(name):
+    if problem := new_name_problem(path.segments[-1]):
         raise _bad_path(path, f"has a name that {problem}")
-    with _made_directories(top, directories) as directory:
-        place = _Place(top, directory, actual_name(directory, name))
-        if durable_file.name_is_taken(directory, place.name):
-            raise NoteExists(_version(place).hash)
-        yield place
 
 
 @contextmanager

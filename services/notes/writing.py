@@ -14,6 +14,7 @@ import asyncpg
 
 from services.notes import catalog, changes, workspaces
 from services.notes.changes import Seen, modified_at
+from services.notes.durable_file import digest
 from services.notes.entry import Entry
 from services.notes.file_threads import FileThreads
 from services.notes.indexing import as_text, seen_of
@@ -21,12 +22,13 @@ from services.notes.note_path import NotePath
 from services.notes.outbox import Outboxes
 from services.notes.patch import patch
 from services.notes.reading import NO_TEXT, not_found, unreadable, vault_unavailable
+from services.notes.text_change import changed
 from services.notes.vault import NoSuchNote, NoteInaccessible, NoteUnreadable, RawNote, VaultUnavailable
 from services.notes.vault_writer import NoteBusy, NoteExists, NoteStale, VaultWriter
 from services.notes.workspaces import Kept
 from services.notes.write_lock import WriteLocks
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.notes import Appended, AppendExchange, CreateNote, DeleteNote, MoveNote, Note, PatchNote, ReplaceNote
+from shared.contracts.notes import Appended, AppendExchange, ApplyDraft, CreateNote, DeleteNote, MoveNote, Note, PatchNote, ReplaceNote
 from shared.contracts.subject import Empty
 from shared.database.pool import Connection, Pool
 from shared.messaging.scope import Account
@@ -126,6 +128,30 @@ class NoteWriter:
 
         note = await self._write(request.workspace, account, path, work)
         return Appended(note=_there(note), created=created)
+
+    async def apply(self, request: ApplyDraft, account: Account | None) -> Note:
+        """A change as it was drafted; done once, however often it is asked for."""
+        path = NotePath.parse(request.path)
+
+        def edit(data: bytes) -> bytes:
+            new = _valid(changed(data, request.change))
+            if digest(new) != request.content_hash:
+                raise ServiceError(ErrorCode.INVALID, "The change does not make what was drafted.")
+            return new
+
+        def work(vault: VaultWriter) -> RawNote:
+            try:
+                if request.base_hash is None:
+                    return vault.create(path, edit(b""))
+                return vault.replace(path, edit, request.base_hash)
+            except NoSuchNote:
+                raise NoteStale(None) from None
+            except (NoteStale, NoteExists) as error:
+                if error.current != request.content_hash:
+                    raise
+            return vault.replace(path, lambda data: data, request.content_hash)
+
+        return _there(await self._write(request.workspace, account, path, work))
 
     async def _write(
         self, workspace: UUID, account: Account | None, path: NotePath, work: Work, *, to: NotePath | None = None

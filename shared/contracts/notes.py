@@ -11,8 +11,10 @@ answered it may or may not have happened; once it is answered, it is on the disk
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
+
+from pydantic import Field
 
 from shared.contracts.subject import Empty, Event, Message, Query
 
@@ -194,6 +196,93 @@ class Appended(Message):
     created: bool
 
 
+class CreateText(Message):
+    """A note where none is."""
+
+    kind: Literal["create"] = "create"
+    content: str
+
+
+class PatchText(Message):
+    """As in `PatchNote`."""
+
+    kind: Literal["patch"] = "patch"
+    content_hash: str
+    old_text: str
+    new_text: str
+
+
+class AppendText(Message):
+    """Text as a block of its own at the end of a note, which is made where it is missing. Its lines end as the note's do."""
+
+    kind: Literal["append"] = "append"
+    text: str
+
+
+type Change = Annotated[CreateText | PatchText | AppendText, Field(discriminator="kind")]
+
+
+class DraftNote(Message):
+    """Asks what a change would make of a note. Nothing is written; whatever would refuse the change itself refuses this."""
+
+    workspace: UUID
+    path: str
+    change: Change
+
+
+class Draft(Message):
+    """A change as a person can judge it (MD-5).
+
+    Attributes:
+        path: as the note is, or would be, called.
+        base_hash: the version that it changes; None where the note would be new.
+        content_hash: of the note as it would be.
+        diff: unified, three lines of context; `diff_sha256` is the SHA-256 hex of its UTF-8.
+    """
+
+    path: str
+    base_hash: str | None
+    content_hash: str
+    diff: str
+    diff_sha256: str
+
+
+class ApplyDraft(Message):
+    """Makes the change that was drafted, of that version, with that outcome; `note_stale` or `note_exists` where the note is another one
+    by now. A note that has the outcome already is no failure: the same draft may be applied again.
+    """
+
+    workspace: UUID
+    path: str
+    change: Change
+    base_hash: str | None
+    content_hash: str
+
+
+class FindNotes(Message):
+    """Notes whose title, path or tags have all words of `query`, best first: the title itself, its beginning, within it, then the path.
+
+    `workspace` None: all that the account may read. `limit` 1 to 50.
+    """
+
+    query: str
+    workspace: UUID | None = None
+    limit: int = 20
+
+
+class FoundNote(NoteSummary):
+    """A note and where it is."""
+
+    workspace: UUID
+    directory: str
+
+
+class FoundNotes(Message):
+    """At most as many as asked for."""
+
+    items: list[FoundNote]
+
+
 class HashesRequest(Message):
     """Which versions of these notes are the present ones."""
 
@@ -241,5 +330,8 @@ NOTE_PATCH = Query("notes.patch", PatchNote, Note, owner="notes", idempotent=Fal
 NOTE_MOVE = Query("notes.move", MoveNote, Note, owner="notes", idempotent=False)
 NOTE_DELETE = Query("notes.delete", DeleteNote, Empty, owner="notes", idempotent=False)
 NOTE_APPEND = Query("notes.append", AppendExchange, Appended, owner="notes")
+NOTE_DRAFT = Query("notes.draft", DraftNote, Draft, owner="notes")
+NOTE_APPLY = Query("notes.apply", ApplyDraft, Note, owner="notes")
+NOTE_FIND = Query("notes.find", FindNotes, FoundNotes, owner="notes")
 
 CHANGED = Event("notes.changed.{workspace}", owner="notes", stream=STREAM, message=NoteChanged)
