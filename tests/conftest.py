@@ -15,6 +15,7 @@ pytest_plugins = [
     "tests.support.scripted_provider",
     "tests.support.scripted_retrieval",
     "tests.support.chat_client",
+    "tests.support.agent_stack",
 ]
 
 

@@ -13,6 +13,7 @@ from services.agent.routes import Handlers
 from services.agent.settings import AgentSettings
 from services.agent.succession import Succession
 from services.agent.tenure import Tenure
+from services.agent.turn_control import TurnControl
 from services.agent.turn_reader import TurnReader
 from services.agent.turn_store import TurnStore
 from services.agent.turns import Turns
@@ -40,8 +41,9 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         tenure = Tenure()
         turns = Turns(bus, store, tenure, model, providers)
         reader = TurnReader(bus.nats, store, conversations, turns)
-        handlers = Handlers(bus, conversations, turns, reader, providers)
         succession = Succession(bus, store, tenure, turns)
+        control = TurnControl(bus, store, reader, succession)
+        handlers = Handlers(bus, conversations, turns, reader, control, providers)
         lease = Lease(pool, bus, store, tenure, turns, succession)
         await lease.answer()
         stack.push_async_callback(lease.leave)

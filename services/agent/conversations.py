@@ -107,7 +107,7 @@ class Conversations:
         return _summary(row)
 
     async def delete(self, conversation_id: UUID, account: UUID) -> list[UUID]:
-        """Remove it and all it holds; the turns that were running in it, to be cancelled."""
+        """Remove it and all it holds; the turns that were running in it, to be cancelled (one that waited is gone with it)."""
         async with transaction(self._pool) as db:
             row = await db.fetchrow("SELECT 1 FROM conversations WHERE id = $1 AND account_id = $2 FOR UPDATE", conversation_id, account)
             if row is None:

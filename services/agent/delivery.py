@@ -1,8 +1,8 @@
 """From what a provider says to events: the deltas of one round, as they arrive."""
 
-from services.agent import prompt
 from services.agent.completion import PIECE_CHARACTERS_MAX, Completion, Delta, Text, Thinking
 from services.agent.tool_calls import CallArguments, CallStarted
+from services.agent.tools import our_name
 from services.agent.turn_log import TurnLog
 from shared.contracts.chat import EventType
 
@@ -27,8 +27,7 @@ class Delivery:
                     self._log.append(EventType.TEXT_DELTA, text=self._separator + text)
                     self._separator = ""
                 case CallStarted(_, identifier, name):
-                    ours = prompt.OUR_NAMES.get(name, name)
-                    self._log.append(EventType.TOOL_CALL_START, tool_call_id=identifier, name=ours, round=self._round)
+                    self._log.append(EventType.TOOL_CALL_START, tool_call_id=identifier, name=our_name(name), round=self._round)
                 case CallArguments(position, fragment):
                     identifier = self._completion.call(position).id
                     self._log.append(EventType.TOOL_CALL_DELTA, tool_call_id=identifier, arguments=fragment)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Set
 from dataclasses import dataclass
 
 from services.agent import usage
@@ -10,7 +11,8 @@ from services.agent.prompt import Round
 from services.agent.provider_failure import ProviderFailure
 from services.agent.tool_calls import parsed
 from services.agent.turn_log import TurnLog
-from services.agent.turn_store import Ended, Turn, TurnStore
+from services.agent.turn_rows import Ended, Turn
+from services.agent.turn_store import TurnStore
 from shared.contracts.chat import EventType, TurnStatus
 from shared.contracts.errors import ServiceError
 
@@ -62,7 +64,7 @@ class Ending:
 
     def _hold_end(self, status: TurnStatus, cited: list[int]) -> None:
         # What a request that another attempt gave up has cost, nobody reported.
-        self.log.hold(EventType.USAGE, **usage.summed(self.rounds, partial=self.log.attempt > 1))
+        self.log.hold(EventType.USAGE, **usage.summed(self.rounds, partial=self.turn.losses > 0))
         self.log.hold(EventType.DONE, status=status, cited=cited)
 
     async def _stored(self) -> Ended:
@@ -93,14 +95,16 @@ class Ending:
         return await self.store.end_without_content(self.turn, self.log.last_seq, self.log.packed())
 
 
-async def end_open_calls(log: TurnLog, why: str) -> None:
-    """Every `ToolCallStart` gets its `ToolCallEnd` (ON-13)."""
+async def end_open_calls(log: TurnLog, why: str, *, but: Set[str] = frozenset()) -> None:
+    """Every `ToolCallStart` gets its `ToolCallEnd` (ON-13), `but` those with these ids."""
     for call in log.fold.open_calls:
+        if call["id"] in but:
+            continue
         await log.emit(
             EventType.TOOL_CALL_END,
             tool_call_id=call["id"],
             name=call["name"],
-            arguments=parsed(call["arguments"]),
+            arguments=parsed(call["arguments"]) if isinstance(call["arguments"], str) else call["arguments"],
             status="failed",
             error=why,
         )

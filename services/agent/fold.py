@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import orjson
 
-from shared.contracts.chat import EventType, LoggedEvent
+from shared.contracts.chat import Approval, EventType, LoggedEvent
 
 STATUS_OF_MESSAGE = {
     "completed": "completed",
@@ -56,6 +56,8 @@ class Fold:
     def apply(self, event: Mapping[str, Any]) -> None:
         """Take in the next event. Types that change nothing here, unknown ones included, only move `last_seq`."""
         self.last_seq = event["seq"]
+        if self.status == "suspended":
+            self.status = "running"
         match event["type"]:
             case EventType.TEXT_DELTA:
                 self._content.append(event["text"])
@@ -84,6 +86,8 @@ class Fold:
                 self.error = _without_envelope(event)
             case EventType.USAGE:
                 self.usage = _without_envelope(event)
+            case EventType.APPROVAL_REQUIRED:
+                self._wait_for_consent(event)
             case EventType.SUSPENDED:
                 self.status = "suspended"
             case EventType.DONE:
@@ -117,7 +121,7 @@ class Fold:
     @property
     def open_calls(self) -> list[dict[str, Any]]:
         """Calls that began and have not ended."""
-        return [call for call in self.tool_calls.values() if call["status"] == "running"]
+        return [call for call in self.tool_calls.values() if call["status"] in ("running", "awaiting_approval")]
 
     def _think(self, text: str) -> None:
         last = self._activity[-1] if self._activity else None
@@ -138,6 +142,12 @@ class Fold:
             "hits": None,
         }
         self._activity.append(identifier)
+
+    def _wait_for_consent(self, event: Mapping[str, Any]) -> None:
+        call = self.tool_calls[event["tool_call_id"]]
+        call["status"] = "awaiting_approval"
+        call["arguments"] = event["arguments"]
+        call["approval"] = {name: event[name] for name in Approval.model_fields}
 
     def _end_call(self, event: Mapping[str, Any]) -> None:
         call = self.tool_calls[event["tool_call_id"]]

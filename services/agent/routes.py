@@ -3,6 +3,7 @@
 from services.agent.conversations import Conversations
 from services.agent.providers import Providers
 from services.agent.source_states import with_states
+from services.agent.turn_control import TurnControl
 from services.agent.turn_reader import TurnReader
 from services.agent.turns import Turns, require_account
 from services.agent.workspace_access import require_readable
@@ -12,6 +13,7 @@ from shared.contracts.chat import (
     ConversationPart,
     ConversationRef,
     ConversationSummary,
+    DecideCall,
     ImportConversation,
     ListConversations,
     LogRequest,
@@ -35,8 +37,11 @@ from shared.messaging.scope import Scope
 class Handlers:
     """Thin: names the account, passes on."""
 
-    def __init__(self, bus: Bus, conversations: Conversations, turns: Turns, reader: TurnReader, providers: Providers) -> None:
+    def __init__(
+        self, bus: Bus, conversations: Conversations, turns: Turns, reader: TurnReader, control: TurnControl, providers: Providers
+    ) -> None:
         self._bus = bus
+        self._control = control
         self._reader = reader
         self._conversations = conversations
         self._turns = turns
@@ -57,7 +62,11 @@ class Handlers:
         return result.model_copy(update={"message": message})
 
     async def cancel(self, request: TurnRef, scope: Scope) -> Empty:
-        await self._turns.cancel(request.turn, scope)
+        await self._control.cancel(request.turn, require_account(scope))
+        return Empty()
+
+    async def decide(self, request: DecideCall, scope: Scope) -> Empty:
+        await self._control.decide(request, require_account(scope), scope)
         return Empty()
 
     async def page(self, request: ListConversations, scope: Scope) -> ConversationPage:
@@ -97,6 +106,7 @@ class Handlers:
             Route(chat.TURN_LOG, self.log),
             Route(chat.TURN_RESULT, self.result),
             Route(chat.TURN_CANCEL, self.cancel),
+            Route(chat.TURN_DECIDE, self.decide),
             Route(chat.CONVERSATION_LIST, self.page),
             Route(chat.CONVERSATION_GET, self.get),
             Route(chat.CONVERSATION_IMPORT, self.import_),

@@ -13,7 +13,8 @@ from services.agent.prompt import Round
 from services.agent.tenure import Tenure
 from services.agent.turn import SUPERSEDED, TURN_SECONDS_MAX, Assignment, attempt_scope
 from services.agent.turn_log import TurnLog, stored_events, unpack
-from services.agent.turn_store import TakenOver, TurnStore
+from services.agent.turn_rows import TakenOver
+from services.agent.turn_store import TurnStore
 from services.agent.turns import Turns
 from shared.contracts.chat import LoggedEvent, StartTurn
 from shared.contracts.errors import ServiceError
@@ -23,7 +24,7 @@ from shared.messaging.scope import Account
 logger = logging.getLogger(__name__)
 
 # A turn that takes its agent with it each time is not for a fourth.
-ATTEMPTS_MAX = 3
+LOSSES_MAX = 2
 RETRY_SECONDS = 0.5
 AGENT_LOST = TurnFailure("agent_lost", "The agent that worked on this answer was lost; what it had written is kept.", retriable=True)
 
@@ -53,7 +54,7 @@ class Succession:
         if taken is None:
             return
         turn = taken.begun.turn
-        logger.warning("Turn %s lost its agent; going on with it in attempt %d", turn.id, turn.attempt)
+        logger.info("Going on with turn %s in attempt %d; its agent was lost %d times", turn.id, turn.attempt, turn.losses)
         task = asyncio.create_task(self._go_on(taken), name=f"taking over {turn.id}")
         self._taking_over[turn.id] = task
         task.add_done_callback(lambda done: self._went_on(turn.id, done))
@@ -96,7 +97,7 @@ class Succession:
         """What to go on with; None where the turn can only be ended."""
         turn, stored = taken.begun.turn, taken.assignment
         ending = taken.cancel_requested or log.fold.error is not None
-        if stored is None or ending or turn.attempt > ATTEMPTS_MAX or taken.age > TURN_SECONDS_MAX:
+        if stored is None or ending or turn.losses > LOSSES_MAX or taken.age > TURN_SECONDS_MAX:
             return None
         start = StartTurn(turn_id=turn.id, **stored["start"])
         notices = [(code, message) for code, message in stored["notices"]]
@@ -109,7 +110,8 @@ class Succession:
     async def _end_taken_over(self, taken: TakenOver, log: TurnLog) -> None:
         """End it with what there was."""
         fold, checkpoint = log.fold, taken.checkpoint
-        rounds = [*checkpoint.rounds, Round(content=fold.content[checkpoint.content_characters :])]
+        beyond = Round(content=fold.content[checkpoint.content_characters :])
+        rounds = [*checkpoint.rounds, *([] if beyond.is_empty else [beyond])]
         ending = Ending(taken.begun.turn, log, self._store, rounds)
         if taken.cancel_requested:
             await ending.write("cancelled", None)

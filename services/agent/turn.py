@@ -1,6 +1,7 @@
 """One turn: the loop over rounds, and every way in which it can end.
 
-A round is one request to the model. The model answers, or asks for searches; their results go into the next round (ON-1 to ON-8).
+A round is one request to the model. The model answers, or calls tools; their results go into the next round (ON-1 to ON-8). Changes of
+notes wait for the user: the turn is suspended, and another agent may go on with it (MD-5).
 Whatever happens, the turn's log ends with one `Done`, and what there was is stored before it (docs/cancellation.md).
 """
 
@@ -11,35 +12,35 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-import orjson
-
 from services.agent import prompt
+from services.agent.approval import Decisions
 from services.agent.chat_model import ChatModel, CompletionRequest
 from services.agent.completion import Completion
 from services.agent.conversations import LONG_CHARACTERS, shown
 from services.agent.delivery import Delivery
 from services.agent.ending import ENDING_SECONDS, SHUTDOWN, Ending, TurnFailure, end_open_calls, status_of_cancel
+from services.agent.execution import Execution
 from services.agent.prompt import Past, Round
 from services.agent.provider_failure import ProviderFailure
 from services.agent.providers import Provider
-from services.agent.rag_search import Searches, SourceBook
-from services.agent.tool_calls import Call, arguments_of
+from services.agent.rag_search import SourceBook
+from services.agent.suspension import Suspension
+from services.agent.tool_calls import arguments_of
+from services.agent.toolbox import Toolbox
 from services.agent.turn_log import TurnLog
-from services.agent.turn_store import Checkpoint, Turn, TurnStore
-from shared.contracts import retrieval
-from shared.contracts.chat import EventType, TurnStatus
+from services.agent.turn_rows import Checkpoint, Ended, Turn
+from services.agent.turn_store import TurnStore
+from shared.contracts.chat import EventType, Mode, TurnStatus
 from shared.contracts.errors import ServiceError
 from shared.messaging.cancellation import shielded
 from shared.messaging.scope import Scope
-from shared.telemetry import tracing
 
 logger = logging.getLogger(__name__)
 
-RETRIEVAL_ROUNDS_MAX = 3  # ON-8
-CALLS_PER_ROUND_MAX = 6  # ON-8
+# Rounds that may call tools; the next one has to answer (ON-8).
+ROUNDS_MAX: dict[Mode, int] = {"chat": 3, "agent": 12}
 # How long a turn may take in all.
 TURN_SECONDS_MAX = 900.0
-QUERY_CHARACTERS_MAX = 1000
 # The reason of a cancel that tells an attempt that another has taken over.
 SUPERSEDED = "superseded"
 HAND_OVER_SECONDS = 3.0
@@ -50,18 +51,20 @@ type HandOver = Callable[[TurnLog], Coroutine[Any, Any, bool]]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a turn is to do. `searches` is None where no tool is offered; `checkpoint` is where an earlier attempt had got to."""
+    """What a turn is to do. `checkpoint` is where an earlier attempt had got to, `decisions` what was decided about its proposals."""
 
     turn: Turn
     past: list[Past]
     provider: Provider
     model: str
     scope: Scope
-    searches: Searches | None
+    mode: Mode
+    toolbox: Toolbox
     retrieval: str
     notices: list[tuple[str, str]] = field(default_factory=list)
     injected: list[dict[str, Any]] = field(default_factory=list)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    decisions: Decisions = field(default_factory=dict)
     instructions: str | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
 
@@ -84,19 +87,25 @@ class TurnRun:
         self._rounds = list(assignment.checkpoint.rounds)
         self._restarted = log.attempt > 1
         self._book = SourceBook(log.fold.numbers, (result for round_ in self._rounds for result in round_.results.values()))
+        self._execution = Execution(assignment.toolbox, self._book, log, assignment.scope)
+        self._proposals = list(assignment.checkpoint.proposals)
+        self._decisions = dict(assignment.decisions)
+        self._waits = False
         self._storing: asyncio.Task[None] | None = None
         self._rule = assignment.provider.model(assignment.model)
         self._past_call_ids = prompt.call_ids(assignment.past)
         self.begun = False
 
     async def conduct(self) -> None:
-        """Run the turn to its `Done`. Never raises for what happens within it; a cancel ends it in order."""
+        """Run the turn to its `Done`, or until it waits. Never raises for what happens within it; a cancel ends it in order."""
         self.begun = True
         failure: TurnFailure | ProviderFailure | None = None
         try:
             status = await self._rounds_to_the_end()
         except asyncio.CancelledError as cancel:
             reason = str(cancel.args[0]) if cancel.args else "requested"
+            if self._waits:
+                return
             if reason == SUPERSEDED or (reason == SHUTDOWN and await self._handed_over()):
                 self.log.fence()
                 return
@@ -109,7 +118,8 @@ class TurnRun:
                 "failed",
                 TurnFailure("internal", "The agent met an unexpected error; its log has the details.", retriable=True),
             )
-        await self._finish(status, failure)
+        if status != "suspended":
+            await self._finish(status, failure)
 
     async def _handed_over(self) -> bool:
         """This process stops: whether another agent goes on with the turn."""
@@ -134,7 +144,9 @@ class TurnRun:
         await self._started()
         if self._restarted:
             await self._restart_round()
-        searching, replay = self._assignment.searches is not None, self._rule.reasoning_replay
+        if not await self._consented():
+            return "suspended"
+        toolbox, replay = self._assignment.toolbox, self._rule.reasoning_replay
         # A long history is read in a thread, so that no other turn waits for it.
         messages = await asyncio.to_thread(self._branch) if self._is_long else self._branch()
         for round_ in self._rounds:
@@ -142,18 +154,18 @@ class TurnRun:
         round_number = len(self._rounds)
         while True:
             round_number += 1
-            offering = searching and round_number <= RETRIEVAL_ROUNDS_MAX
-            last = searching and not offering
-            completion = await self._ask(prompt.without_more_searches(messages) if last else messages, round_number, offering=offering)
+            offering = bool(toolbox.tools) and round_number <= ROUNDS_MAX[self._assignment.mode]
+            last = bool(toolbox.tools) and not offering
+            completion = await self._ask(prompt.without_more_calls(messages) if last else messages, round_number, offering=offering)
             if not completion.calls:
                 return await self._answered(completion)
             if not offering:
-                await self._refuse(completion.calls, round_number, "No more calls can be made in this reply.")
-                await self.log.emit(
-                    EventType.NOTICE, code="limit_reached", message="The model asked for more searches than a reply may make."
-                )
+                await self._execution.refuse(completion.calls, self._rounds[-1], round_number, "No more calls can be made in this reply.")
+                await self.log.emit(EventType.NOTICE, code="limit_reached", message="The model asked for more calls than a reply may make.")
                 return "limit_reached"
-            await self._search(completion, round_number)
+            self._proposals = await self._execution.run(completion, self._rounds[-1], round_number)
+            if not await self._consented():
+                return "suspended"
             self._store_checkpoint()
             messages += prompt.said(self._rounds[-1], replay)
 
@@ -163,9 +175,7 @@ class TurnRun:
 
     def _branch(self) -> list[dict[str, Any]]:
         assignment = self._assignment
-        return prompt.branch(
-            assignment.past, self._rule.reasoning_replay, searching=assignment.searches is not None, instructions=assignment.instructions
-        )
+        return prompt.branch(assignment.past, self._rule.reasoning_replay, assignment.toolbox.tools, assignment.instructions)
 
     async def _started(self) -> None:
         """The events that a turn begins with; of a turn that was taken over, those that are missing."""
@@ -188,7 +198,8 @@ class TurnRun:
     async def _restart_round(self) -> None:
         """Tell the client to forget what the agent before had said of the round that is asked again."""
         fold, checkpoint = self.log.fold, self._assignment.checkpoint
-        await end_open_calls(self.log, "The agent that ran this call was lost.")
+        waiting = {proposal.call for proposal in checkpoint.proposals}
+        await end_open_calls(self.log, "The agent that ran this call was lost.", but=waiting)
         if (len(fold.content), fold.activity_entries) == (checkpoint.content_characters, checkpoint.activity_entries):
             return
         await self.log.emit(
@@ -200,6 +211,33 @@ class TurnRun:
             citations=sorted(self._book.numbers),
             left_out=checkpoint.left_out,
         )
+
+    async def _consented(self) -> bool:
+        """Carry out, or leave, what the user has decided on of the round's changes; False where the turn waits for the rest."""
+        while self._proposals:
+            for proposal in [proposal for proposal in self._proposals if proposal.call in self._decisions]:
+                await self._execution.settle(proposal, self._decisions[proposal.call], self._rounds[-1])
+                self._proposals.remove(proposal)
+            if self._proposals and not await self._suspended():
+                return False
+        return True
+
+    async def _suspended(self) -> bool:
+        """Wait for the user; True where there is something decided already."""
+        checkpoint = Checkpoint.at(self._rounds, self.log.fold, self._proposals)
+        outcome = await shielded(self._suspend(Suspension(self.turn, self.log, self._store, checkpoint)), ENDING_SECONDS)
+        if isinstance(outcome, Ended):
+            # It is the user who has cancelled it, or removed the conversation; or another attempt's turn now.
+            if not self._waits:
+                raise asyncio.CancelledError(SUPERSEDED if outcome is Ended.SUPERSEDED else "requested")
+            return False
+        self._decisions = outcome
+        return True
+
+    async def _suspend(self, suspension: Suspension) -> Decisions | Ended:
+        outcome = await suspension.write()
+        self._waits = outcome is Ended.STORED
+        return outcome
 
     def _store_checkpoint(self) -> None:
         """A round is whole: have that in the database, without waiting for it. What fails is made up for by the next."""
@@ -215,7 +253,7 @@ class TurnRun:
         round_ = Round()
         self._rounds.append(round_)
         deliver = Delivery(self.log, completion, round_number)
-        request = CompletionRequest(self._rule, messages, [prompt.SEARCH_TOOL] if offering else [], self._assignment.sampling)
+        request = CompletionRequest(self._rule, messages, self._assignment.toolbox.offered if offering else [], self._assignment.sampling)
         try:
             await self._model.complete(self._assignment.provider, request, completion, deliver, self._retrying)
         finally:
@@ -236,79 +274,6 @@ class TurnRun:
             await self.log.emit(EventType.NOTICE, code="answer_truncated", message=message)
         return "completed"
 
-    # Searching
-
-    async def _search(self, completion: Completion, round_number: int) -> None:
-        """Run the round's calls at once; number and report them in the order in which the model made them."""
-        whole = not completion.cut_off
-        work = [
-            asyncio.create_task(self._execute(call, within_limit=position < CALLS_PER_ROUND_MAX, whole=whole))
-            for position, call in enumerate(completion.calls)
-        ]
-        try:
-            for call, task in zip(completion.calls, work, strict=True):
-                await self._report(call, await task, round_number)
-        finally:
-            for task in work:
-                task.cancel()
-            await shielded(_ended(work), 5)
-
-    async def _execute(self, call: Call, *, within_limit: bool, whole: bool) -> "list[retrieval.Hit] | str":
-        """The hits of a call, or why there are none."""
-        if not within_limit:
-            return f"At most {CALLS_PER_ROUND_MAX} calls can be made at once."
-        if prompt.OUR_NAMES.get(call.name) != retrieval.TOOL_NAME:
-            return f"There is no tool {call.name!r} here; only {prompt.SEARCH_WIRE_NAME} can be called."
-        arguments = arguments_of(call) if whole else None
-        if arguments is None:
-            return "The arguments are not a whole JSON object; nothing was executed."
-        words = arguments.get("query")
-        if not isinstance(words, str) or not 0 < len(words.strip()) <= QUERY_CHARACTERS_MAX or len(arguments) != 1:
-            return 'The arguments must be {"query": "words to look for"}; nothing was executed.'
-        assert self._assignment.searches is not None
-        try:
-            return await self._assignment.searches.search(words, self._assignment.scope)
-        except ServiceError as error:
-            logger.warning("A search failed: %s", error.code)
-            return f"The search failed: {error.detail}"
-
-    async def _report(self, call: Call, outcome: "list[retrieval.Hit] | str", round_number: int) -> None:
-        """Tell the client how a call ended, and keep what the model gets to read."""
-        span = tracing.current()
-        if isinstance(outcome, str):
-            self._rounds[-1].results[call.id] = orjson.dumps({"error": outcome}).decode()
-            span.add_event("chat.retrieval.failed", {"round": round_number})
-            await self._end_call(call, "failed", error=outcome)
-            return
-        presented = self._book.present(outcome)
-        self._rounds[-1].results[call.id] = presented.result
-        span.add_event("chat.retrieval.completed", {"round": round_number, "hits": len(outcome)})
-        for citation in presented.citations:
-            await self.log.emit(EventType.CITATION, **citation)
-        await self._end_call(call, "completed", hits=len(outcome))
-        if presented.left_out:
-            await self.log.emit(
-                EventType.NOTICE,
-                code="source_budget_exhausted",
-                message=f"{len(presented.left_out)} passages were found that no longer fit into this reply.",
-                left_out=presented.left_out,
-            )
-
-    async def _refuse(self, calls: list[Call], round_number: int, why: str) -> None:
-        for call in calls:
-            await self._report(call, why, round_number)
-
-    async def _end_call(self, call: Call, status: str, **fields: Any) -> None:
-        arguments = arguments_of(call)
-        await self.log.emit(
-            EventType.TOOL_CALL_END,
-            tool_call_id=call.id,
-            name=prompt.OUR_NAMES.get(call.name, call.name),
-            arguments=arguments if arguments is not None else call.arguments,
-            status=status,
-            **fields,
-        )
-
 
 async def _stored_or_not(checkpoint: Coroutine[Any, Any, None], before: "asyncio.Task[None] | None") -> None:
     """In order: a later checkpoint is not overwritten by an earlier one."""
@@ -318,7 +283,3 @@ async def _stored_or_not(checkpoint: Coroutine[Any, Any, None], before: "asyncio
         await checkpoint
     except ServiceError as error:
         logger.warning("A checkpoint could not be stored: %s", error.detail)
-
-
-async def _ended(tasks: list["asyncio.Task[Any]"]) -> None:
-    await asyncio.gather(*tasks, return_exceptions=True)

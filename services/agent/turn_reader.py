@@ -7,7 +7,8 @@ from nats.aio.client import Client as Nats
 from services.agent.conversations import Conversations
 from services.agent.fold import Fold
 from services.agent.turn_log import stored_events, unpack
-from services.agent.turn_store import Turn, TurnStore
+from services.agent.turn_rows import Turn
+from services.agent.turn_store import TurnStore
 from services.agent.turns import Turns
 from shared.contracts.chat import LoggedEvent, LogRequest, ToolCall, TurnLog, TurnResult, TurnState
 from shared.contracts.errors import ErrorCode, ServiceError
@@ -33,7 +34,8 @@ class TurnReader:
             turn_id=turn.id,
             conversation_id=turn.conversation_id,
             response_id=turn.response_id,
-            status=turn.status if turn.status != "running" else fold.status,
+            # Stored before it is said: where the log is ahead of the row, the row was read a moment before.
+            status=fold.status if fold.done is not None else turn.status,
             attempt=turn.attempt,
             last_seq=fold.last_seq,
             content=fold.content,
@@ -65,21 +67,24 @@ class TurnReader:
                 break
             chosen.append(event)
         more = bool(chosen) and chosen[-1].seq < last_seq
-        return TurnLog(events=chosen, attempt=turn.attempt, last_seq=last_seq, more=more, ended=turn.status != "running")
+        return TurnLog(events=chosen, attempt=turn.attempt, last_seq=last_seq, more=more, ended=turn.status not in ("running", "suspended"))
 
     async def _events(self, turn: Turn) -> list[LoggedEvent]:
-        """The events so far: of a turn that has ended from the database, of ours from memory, of another agent's from the stream."""
-        if turn.status != "running" and (packed := await self._store.packed_log(turn.id)) is not None:
-            return unpack(packed)
-        if (run := self._turns.running.get(turn.id)) is not None:
+        """The events so far: of a turn that has ended or waits from the database, of ours from memory, of another agent's from the stream.
+
+        The stream forgets after a while; a turn that has waited for long goes on after what the database has.
+        """
+        if turn.status == "running" and (run := self._turns.running.get(turn.id)) is not None:
             return list(run.log.events)
-        return await stored_events(self._nats, turn.id)
+        packed = await self._store.packed_log(turn.id)
+        stored = unpack(packed) if packed is not None else []
+        return stored if stored and turn.status != "running" else await stored_events(self._nats, turn.id, stored)
 
     async def result(self, turn_id: UUID, account: UUID) -> TurnResult:
-        """What a turn that has ended came to."""
+        """What a turn came to that has ended, or waits for the user."""
         turn = await self._store.turn(turn_id, account)
         fold = Fold.of(await self._events(turn))
-        if fold.done is None:
+        if turn.status == "running" and fold.done is None:
             raise ServiceError(ErrorCode.CONFLICT, "The turn has not ended.")
         message = await self._conversations.message(turn.response_id)
         return TurnResult(turn_id=turn.id, conversation_id=turn.conversation_id, message=message, usage=message.usage, done=fold.done)

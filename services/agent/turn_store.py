@@ -4,104 +4,24 @@ Every change of the active path happens under the conversation's row lock. A tur
 turn whose response is still named there may move the path when it ends (VT-4).
 """
 
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 
-from services.agent import tree
-from services.agent.fold import STATUS_OF_MESSAGE, Fold
+from services.agent import tree, turn_outcome
+from services.agent.approval import Decisions, Proposal
+from services.agent.fold import Fold
 from services.agent.history import open_conversation
 from services.agent.prompt import Past, Round
-from shared.contracts.chat import StartTurn
+from services.agent.turn_rows import Begun, Checkpoint, Ended, TakenOver, Turn
+from shared.contracts.chat import Decision, StartTurn
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database.pool import Connection, Pool, connection, transaction
 
 TITLE_CHARACTERS_MAX = 60
 # Owns the turns that an agent which stops has left to the others.
 NOBODY = UUID(int=0)
-
-
-class Ended(Enum):
-    """What became of the wish to store a turn's end."""
-
-    STORED = "stored"
-    SUPERSEDED = "superseded"
-    DELETED = "deleted"
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A turn's row."""
-
-    id: UUID
-    conversation_id: UUID
-    account_id: UUID
-    user_message_id: UUID
-    response_id: UUID
-    status: str
-    attempt: int
-    last_seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A turn that was just stored, with the branch that its model will see; or, with `replayed`, one that was there already.
-
-    `workspace` is the conversation's.
-    """
-
-    turn: Turn
-    past: list[Past]
-    workspace: UUID | None = None
-    replayed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Where the last whole round of a turn ended: the rounds so far, and how much text, activity and left-out passages they made."""
-
-    rounds: list[Round] = field(default_factory=list)
-    content_characters: int = 0
-    activity_entries: int = 0
-    left_out: int = 0
-
-    @classmethod
-    def at(cls, rounds: list[Round], fold: Fold) -> "Checkpoint":
-        """The present end of a round."""
-        return cls(list(rounds), len(fold.content), fold.activity_entries, len(fold.left_out))
-
-    def stored(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "rounds": [round_.stored() for round_ in self.rounds],
-            "content_characters": self.content_characters,
-            "activity_entries": self.activity_entries,
-            "left_out": self.left_out,
-        }
-
-    @classmethod
-    def restored(cls, stored: dict[str, Any]) -> "Checkpoint":
-        """From JSON."""
-        rounds = [Round.restored(round_) for round_ in stored["rounds"]]
-        return cls(rounds, stored["content_characters"], stored["activity_entries"], stored["left_out"])
-
-
-@dataclass(frozen=True, slots=True)
-class TakenOver:
-    """A turn whose agent is gone, ours from now on, with all that the database knows of it.
-
-    `log` are the events up to the checkpoint, packed; `age` the seconds since the turn began, on the database's clock.
-    """
-
-    begun: Begun
-    assignment: dict[str, Any] | None
-    checkpoint: Checkpoint
-    log: bytes | None
-    cancel_requested: bool
-    age: float
 
 
 class TurnStore:
@@ -281,7 +201,7 @@ class TurnStore:
             row = await db.fetchrow(
                 """
                 UPDATE turns SET owner = $2, attempt = attempt + 1 WHERE id = $1 AND owner = $3 AND status = 'running'
-                RETURNING *, extract(epoch FROM now() - created_at)::float8 AS age,
+                RETURNING *, extract(epoch FROM now() - active_since)::float8 AS age,
                     (SELECT workspace FROM conversations c WHERE c.id = turns.conversation_id) AS workspace
                 """,
                 turn_id, self.owner, former,
@@ -289,23 +209,41 @@ class TurnStore:
             if row is None:
                 return None
             past = await tree.branch(db, row["user_message_id"])
+            decisions = await _decisions(db, turn_id)
         checkpoint = Checkpoint.restored(row["checkpoint"]) if row["checkpoint"] else Checkpoint()
         begun = Begun(_turn(row), past, row["workspace"])
-        return TakenOver(begun, row["assignment"], checkpoint, row["log"], row["cancel_requested"], row["age"])
+        return TakenOver(begun, row["assignment"], checkpoint, row["log"], row["cancel_requested"], row["age"], decisions)
 
     # Ending a turn
 
     async def end(self, turn: Turn, fold: Fold, rounds: list[Round], log: bytes) -> Ended:
         """Store what the turn came to; nothing is stored where the turn is another attempt's now, or was deleted meanwhile."""
-        if not _gives_the_path_back(fold):
+        if not turn_outcome.gives_the_path_back(fold):
             async with connection(self._pool) as db:
-                ended = await self._store_end(db, turn, fold, rounds, log)
+                ended = await turn_outcome.store_end(db, turn, fold, rounds, log)
                 return Ended.STORED if ended is not None else await self._why_not(db, turn)
         async with transaction(self._pool) as db:
-            ended = await self._store_end(db, turn, fold, rounds, log)
+            ended = await turn_outcome.store_end(db, turn, fold, rounds, log)
             if ended is None:
                 return await self._why_not(db, turn)
-            await self._give_back(db, turn, ended["previous_leaf"])
+            await turn_outcome.give_back(db, turn, ended["previous_leaf"])
+            return Ended.STORED
+
+    async def suspend(self, turn: Turn, fold: Fold, checkpoint: Checkpoint, log: bytes) -> Ended | Decisions:
+        """Store that the turn waits for the user; or, where the user has decided about a proposal by now, answer with what was decided."""
+        async with transaction(self._pool) as db:
+            await db.execute("SELECT 1 FROM conversations WHERE id = $1 FOR UPDATE", turn.conversation_id)
+            present = await db.fetchrow("SELECT * FROM turns WHERE id = $1 FOR UPDATE", turn.id)
+            if present is None:
+                return Ended.DELETED
+            if present["attempt"] != turn.attempt or present["status"] != "running":
+                return Ended.SUPERSEDED
+            if present["cancel_requested"]:
+                return Ended.CANCELLED
+            decisions = await _decisions(db, turn.id)
+            if any(proposal.call in decisions for proposal in checkpoint.proposals):
+                return decisions
+            await turn_outcome.store_end(db, turn, fold, checkpoint.rounds, log, checkpoint)
             return Ended.STORED
 
     async def end_without_content(self, turn: Turn, last_seq: int, log: bytes) -> Ended:
@@ -322,84 +260,12 @@ class TurnStore:
             if previous is None:
                 return await self._why_not(db, turn)
             await db.execute("UPDATE messages SET status = 'failed' WHERE id = $1", turn.response_id)
-            await self._give_back(db, turn, previous["previous_leaf"])
+            await turn_outcome.give_back(db, turn, previous["previous_leaf"])
             return Ended.STORED
 
     async def _why_not(self, db: Connection, turn: Turn) -> Ended:
         there = await db.fetchval("SELECT true FROM turns WHERE id = $1", turn.id)
         return Ended.SUPERSEDED if there else Ended.DELETED
-
-    async def _store_end(self, db: Connection, turn: Turn, fold: Fold, rounds: list[Round], log: bytes) -> asyncpg.Record | None:
-        """One statement. The conversation is locked first, as everywhere, so that two endings cannot wait for each other."""
-        return await db.fetchrow(
-            """
-            WITH locked AS MATERIALIZED (
-                SELECT id FROM conversations WHERE id = $1 FOR UPDATE
-            ), ended AS (
-                UPDATE turns SET status = $4, last_seq = $5, log = $6, ended_at = now() FROM locked
-                WHERE turns.id = $2 AND attempt = $3 AND status = 'running' RETURNING previous_leaf
-            ), stored AS (
-                UPDATE messages SET content = $8, status = $9, thinking = $10, activity_json = $11, tool_calls = $12, sources = $13,
-                    left_out = $14, usage = $15, rounds = $16
-                FROM ended WHERE messages.id = $7
-            ), touched AS (
-                UPDATE conversations SET updated_at = now() FROM ended WHERE conversations.id = $1
-            )
-            SELECT previous_leaf FROM ended
-            """,
-            turn.conversation_id, turn.id, turn.attempt, fold.status, fold.last_seq, log, turn.response_id, fold.content,
-            STATUS_OF_MESSAGE[fold.status], fold.thinking, fold.activity, list(fold.tool_calls.values()), fold.sources, fold.left_out,
-            fold.usage, [round_.stored() for round_ in rounds],
-        )  # fmt: skip
-
-    async def _give_back(self, db: Connection, turn: Turn, previous_leaf: UUID | None) -> None:
-        """A turn that brought nothing leaves the good answer active, if there was one beside it (VT-4)."""
-        previous_leaf = await self._last_that_brought_something(db, previous_leaf)
-        sibling = await db.fetchval(
-            tree.PATH + "SELECT id FROM path WHERE parent_message_id = $2", previous_leaf, turn.user_message_id
-        )  # fmt: skip
-        edited = sibling is None and await self._edited_sibling(db, turn, previous_leaf)
-        if sibling is None and not edited:
-            return
-        # A turn that still runs there has the path again, to keep or to give back in its turn.
-        moved = await db.execute(
-            """
-            UPDATE conversations SET active_leaf = $2, active_response_id = (SELECT id FROM messages WHERE id = $2 AND role = 'assistant')
-            WHERE id = $1 AND active_response_id = $3
-            """,
-            turn.conversation_id, previous_leaf, turn.response_id,
-        )  # fmt: skip
-        if moved != "UPDATE 0":
-            await tree.mark_path(db, previous_leaf)
-
-    async def _last_that_brought_something(self, db: Connection, leaf: UUID | None) -> UUID | None:
-        """The path's end before all turns that have ended with nothing: several may have been begun one over the other."""
-        while leaf is not None:
-            nothing = await db.fetchrow(
-                """
-                SELECT previous_leaf FROM turns JOIN messages ON messages.id = response_id
-                WHERE response_id = $1 AND (turns.status = 'failed' OR (turns.status = 'cancelled' AND content = ''))
-                """,
-                leaf,
-            )
-            if nothing is None:
-                return leaf
-            leaf = nothing["previous_leaf"]
-        return None
-
-    async def _edited_sibling(self, db: Connection, turn: Turn, previous_leaf: UUID | None) -> bool:
-        """Whether the turn answered an edited message whose other version the old path goes through."""
-        return bool(
-            await db.fetchval(
-                tree.PATH
-                + """
-                SELECT true FROM path JOIN messages m USING (id) WHERE m.role = 'user' AND m.id <> $2
-                AND m.parent_message_id IS NOT DISTINCT FROM (SELECT parent_message_id FROM messages WHERE id = $2)
-                """,
-                previous_leaf,
-                turn.user_message_id,
-            )
-        )
 
     # Reading
 
@@ -416,25 +282,83 @@ class TurnStore:
         return _turn(row)
 
     async def packed_log(self, turn_id: UUID) -> bytes | None:
-        """The stored log of a turn that has ended."""
+        """The stored log: whole where the turn has ended or waits, else up to its last checkpoint."""
         async with connection(self._pool) as db:
             packed: bytes | None = await db.fetchval("SELECT log FROM turns WHERE id = $1", turn_id)
         return packed
 
-    async def request_cancel(self, turn_id: UUID) -> None:
-        """Note the wish to cancel, so that the owner meets it even if it misses the message."""
+    # What the user wishes of a turn
+
+    async def request_cancel(self, turn_id: UUID) -> bool:
+        """Note the wish to cancel, so that the owner meets it even if it misses the message. A turn that waits is nobody's: it is left to
+        whichever agent finds it first, to be ended; whether it was one.
+        """
         async with connection(self._pool) as db:
-            await db.execute("UPDATE turns SET cancel_requested = true WHERE id = $1 AND status = 'running'", turn_id)
+            before = await db.fetchval(
+                """
+                WITH before AS (SELECT id, status FROM turns WHERE id = $1 AND status IN ('running', 'suspended') FOR UPDATE)
+                UPDATE turns SET cancel_requested = true, status = 'running',
+                    owner = CASE before.status WHEN 'running' THEN owner ELSE $2 END,
+                    active_since = CASE before.status WHEN 'running' THEN active_since ELSE now() END
+                FROM before WHERE turns.id = before.id RETURNING before.status
+                """,
+                turn_id, NOBODY,
+            )  # fmt: skip
+        return bool(before == "suspended")
+
+    async def waiting(self, turn_id: UUID) -> list[Proposal]:
+        """The changes that wait for the user, decided or not, as the last checkpoint has them."""
+        async with connection(self._pool) as db:
+            checkpoint = await db.fetchval("SELECT checkpoint FROM turns WHERE id = $1", turn_id)
+        return Checkpoint.restored(checkpoint).proposals if checkpoint else []
+
+    async def decision(self, turn_id: UUID, call: str) -> Decision | None:
+        """What was decided about a call."""
+        async with connection(self._pool) as db:
+            return (await _decisions(db, turn_id)).get(call)
+
+    async def decide(self, turn: Turn, call: str, decision: Decision, role: str) -> Decision:
+        """Store what the user has decided about a call that waits, and leave a suspended turn to whichever agent finds it first. The role
+        that the account has now is the one under which it goes on. What is in force: an earlier decision stays.
+
+        Raises:
+            ServiceError: `approval_not_pending`, where the turn has ended.
+        """
+        async with transaction(self._pool) as db:
+            await db.execute("SELECT 1 FROM conversations WHERE id = $1 FOR UPDATE", turn.conversation_id)
+            status = await db.fetchval("SELECT status FROM turns WHERE id = $1 FOR UPDATE", turn.id)
+            if (known := (await _decisions(db, turn.id)).get(call)) is not None:
+                return known
+            if status not in ("running", "suspended"):
+                raise not_pending()
+            await db.execute("INSERT INTO approvals (turn_id, tool_call_id, decision) VALUES ($1, $2, $3)", turn.id, call, decision)
+            if status == "suspended":
+                await db.execute(
+                    """
+                    WITH shown AS (UPDATE messages SET status = 'running' WHERE id = $4)
+                    UPDATE turns SET status = 'running', owner = $2, active_since = now(),
+                        assignment = jsonb_set(assignment, '{role}', to_jsonb($3::text))
+                    WHERE id = $1
+                    """,
+                    turn.id, NOBODY, role, turn.response_id,
+                )  # fmt: skip
+            return decision
+
+
+async def _decisions(db: Connection, turn_id: UUID) -> Decisions:
+    rows = await db.fetch("SELECT tool_call_id, decision FROM approvals WHERE turn_id = $1", turn_id)
+    return {row["tool_call_id"]: row["decision"] for row in rows}
+
+
+def not_pending() -> ServiceError:
+    """A call that nobody needs to decide about (any more)."""
+    return ServiceError(ErrorCode.APPROVAL_NOT_PENDING, "This call does not wait for a decision.")
 
 
 def _required(message: str | None) -> str:
     if message is None:
         raise ServiceError(ErrorCode.INVALID, "A message is needed, unless a reply is regenerated.")
     return message
-
-
-def _gives_the_path_back(fold: Fold) -> bool:
-    return fold.status == "failed" or (fold.status == "cancelled" and not fold.content)
 
 
 def title_from(message: str) -> str:

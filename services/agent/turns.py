@@ -1,4 +1,4 @@
-"""The turns of this process: begun, run, cancelled, handed over when it stops."""
+"""The turns of this process: begun, run, handed over when it stops."""
 
 import asyncio
 import logging
@@ -8,18 +8,19 @@ from uuid import UUID
 
 from services.agent.chat_model import ChatModel
 from services.agent.history import user_texts
+from services.agent.note_tools import NoteTools
 from services.agent.providers import Providers
 from services.agent.rag_search import Searches
 from services.agent.tenure import Tenure
+from services.agent.toolbox import Toolbox
+from services.agent.tools import SEARCH, Tool, chosen
 from services.agent.turn import SUPERSEDED, TURN_SECONDS_MAX, Assignment, TurnRun, attempt_scope
 from services.agent.turn_log import TurnLog
-from services.agent.turn_store import Begun, Checkpoint, TakenOver, TurnStore
+from services.agent.turn_rows import Begun, Checkpoint, TakenOver
+from services.agent.turn_store import TurnStore
 from services.agent.workspace_access import require_readable
 from shared.contracts import contexts
-from shared.contracts.chat import (
-    StartTurn,
-    TurnAccepted,
-)
+from shared.contracts.chat import RetrievalState, StartTurn, TurnAccepted
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.messaging.bus import Bus
 from shared.messaging.cancellation import Cancelled
@@ -66,6 +67,7 @@ class Turns:
         """
         account = require_account(scope)
         provider, model = self._providers.choose(start.provider, start.model)
+        chosen(start.mode, start.allowed_tools, searching=True)
         if len(self._running) >= TURNS_MAX:
             raise ServiceError(ErrorCode.UNAVAILABLE, "Too many turns are running; try again shortly.", retry_after=2)
         await require_readable(self._bus.client, [start.workspace, *(start.retrieval.filters.workspaces or [])], scope)
@@ -103,17 +105,12 @@ class Turns:
             ServiceError: `unknown_provider`, `unknown_model`, where they have gone since.
         """
         provider, model = self._providers.choose(start.provider, start.model)
-        searches, retrieval = None, "off"
-        if start.retrieval.enabled and not provider.model(model).tool_calling:
-            retrieval = "unavailable"
-            notices = [*notices, ("retrieval_unavailable", f"{model} of {provider.name} cannot call tools, so the notes are not searched.")]
-        elif start.retrieval.enabled:
-            retrieval = "on_demand"
-            filters = start.retrieval.filters
-            workspace = start.workspace or begun.workspace
-            if filters.workspaces is None and workspace is not None:
-                filters = filters.model_copy(update={"workspaces": [workspace]})
-            searches = Searches(self._bus.client, filters)
+        offered = chosen(start.mode, start.allowed_tools, searching=start.retrieval.enabled)
+        searching = any(tool.name == SEARCH for tool in offered)
+        retrieval: RetrievalState = "on_demand" if searching else "off"
+        if offered and not provider.model(model).tool_calling:
+            notices = [*notices, _without_tools(provider.name, model, searching=searching)]
+            offered, retrieval = [], "unavailable" if searching else "off"
         turn = begun.turn
         seconds = TURN_SECONDS_MAX - (taken.age if taken is not None else 0)
         scope = Scope.root(seconds, account=account, scope_id=attempt_scope(turn.id, turn.attempt))
@@ -123,14 +120,24 @@ class Turns:
             provider,
             model,
             scope,
-            searches,
+            start.mode,
+            self._toolbox(start, begun.workspace, offered),
             retrieval,
             notices,
             injected=begun.past[-1].injected,  # the branch ends with the user's message
             checkpoint=taken.checkpoint if taken is not None else Checkpoint(),
+            decisions=taken.decisions if taken is not None else {},
             instructions=start.instructions,
             sampling=start.sampling,
         )
+
+    def _toolbox(self, start: StartTurn, workspace: UUID | None, offered: list[Tool]) -> Toolbox:
+        """The tools of a turn, of which `offered` are offered."""
+        filters, workspace = start.retrieval.filters, start.workspace or workspace
+        notes = NoteTools(self._bus.client, workspace, filters.workspaces)
+        if filters.workspaces is None and workspace is not None:
+            filters = filters.model_copy(update={"workspaces": [workspace]})
+        return Toolbox(offered, self._bus.client, Searches(self._bus.client, filters), notes, start.preset)
 
     def launch(self, assignment: Assignment, log: TurnLog) -> None:
         """Let a turn run in a task of its own."""
@@ -177,15 +184,12 @@ class Turns:
     async def _republish(self) -> None:
         await asyncio.gather(*(run.log.republish() for run in self._running.values()))
 
-    # Cancelling
 
-    async def cancel(self, turn_id: UUID, scope: Scope) -> None:
-        """Stop a turn, whoever runs it. Ended already: nothing happens."""
-        turn = await self._store.turn(turn_id, require_account(scope).id)
-        if turn.status != "running":
-            return
-        await self._store.request_cancel(turn.id)
-        await self._bus.client.cancel(str(turn.id), "requested")
+def _without_tools(provider: str, model: str, *, searching: bool) -> tuple[str, str]:
+    """The notice of a model that cannot call tools (ON-2)."""
+    if searching:
+        return "retrieval_unavailable", f"{model} of {provider} cannot call tools, so the notes are not searched."
+    return "tools_unavailable", f"{model} of {provider} cannot call tools."
 
 
 def require_account(scope: Scope) -> Account:

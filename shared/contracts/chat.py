@@ -14,10 +14,17 @@ from enum import StrEnum
 from typing import Any, Literal
 from uuid import UUID
 
+from shared.contracts.markdown import Preset
 from shared.contracts.retrieval import Filters
 from shared.contracts.subject import Empty, Event, Message, Query
 
 MESSAGE_CHARACTERS_MAX = 200_000
+
+# `chat`: the only tool is the search of the notes. `agent`: the model may work on the notes.
+type Mode = Literal["chat", "agent"]
+type Decision = Literal["approve", "reject"]
+# Whether the model may search the notes; `unavailable`: it may, but cannot call tools.
+type RetrievalState = Literal["on_demand", "off", "unavailable"]
 
 
 class EventType(StrEnum):
@@ -53,8 +60,19 @@ class RetrievalChoice(Message):
     filters: Filters = Filters()
 
 
+class Approval(Message):
+    """A change of a note that the user is asked to consent to: its exact diff (unified), and the diff's SHA-256 (MD-5)."""
+
+    workspace: UUID
+    path: str
+    diff: str
+    diff_sha256: str
+
+
 class ToolCall(Message):
-    """A tool call and how it went. `arguments`: the parsed object, or the raw text where it did not parse."""
+    """A tool call and how it went. `arguments`: the parsed object, or the raw text where it did not parse. `approval`: what the user was
+    asked to consent to, where that was needed.
+    """
 
     id: str
     name: str
@@ -62,6 +80,7 @@ class ToolCall(Message):
     status: Literal["running", "awaiting_approval", "completed", "error", "rejected"]
     round: int
     hits: int | None = None
+    approval: Approval | None = None
 
 
 class HistoryCall(Message):
@@ -105,6 +124,8 @@ class StartTurn(Message):
 
     Attributes:
         request_digest: identifies the body for `client_message_id`.
+        allowed_tools: in agent mode; None: every tool that changes nothing.
+        preset: the syntax that the account has switched on, for the Markdown tools (MD-6).
         transient: in a new conversation that is not listed and goes after a day, unless somebody goes on in it.
         history: what such a conversation begins with, before `message`.
         instructions: what the user asks of the model in general; said after what we ask of it.
@@ -119,6 +140,9 @@ class StartTurn(Message):
     parent_message_id: UUID | None = None
     client_message_id: str | None = None
     request_digest: str = ""
+    mode: Mode = "chat"
+    allowed_tools: list[str] | None = None
+    preset: Preset = Preset()
     retrieval: RetrievalChoice = RetrievalChoice()
     provider: str | None = None
     model: str | None = None
@@ -143,6 +167,15 @@ class TurnRef(Message):
     turn: UUID
 
 
+class DecideCall(Message):
+    """What the user decides about a call that waits: for the diff that was shown, on the version that it was shown of (MD-5)."""
+
+    turn: UUID
+    tool_call_id: str
+    decision: Decision
+    diff_sha256: str
+
+
 class LogRequest(Message):
     """Events after `after` (0: all), at most about 4 MB of them."""
 
@@ -159,7 +192,7 @@ class LoggedEvent(Message):
 
 
 class TurnLog(Message):
-    """Events in order. `more`: ask again after the last. `ended`: no further event will come (for now, where suspended).
+    """Events in order. `more`: ask again after the last. `ended`: no further event will come; a suspended turn has not ended.
 
     `attempt` is the turn's present one: live events of an earlier attempt count for nothing from now on.
     """
@@ -287,13 +320,13 @@ class ImportConversation(Message):
 
 
 class TurnResult(Message):
-    """What a non-streaming client gets at the end."""
+    """What a non-streaming client gets at the end; of a turn that waits for an approval, what there is, with `done` None."""
 
     turn_id: UUID
     conversation_id: UUID
     message: ChatMessage
     usage: dict[str, Any] | None
-    done: dict[str, Any]
+    done: dict[str, Any] | None
 
 
 class ProviderInfo(Message):
@@ -316,6 +349,7 @@ TURN_START = Query("agent.turn.start", StartTurn, TurnAccepted, owner="agent", i
 TURN_GET = Query("agent.turn.get", TurnRef, TurnState, owner="agent")
 TURN_LOG = Query("agent.turn.log", LogRequest, TurnLog, owner="agent")
 TURN_RESULT = Query("agent.turn.result", TurnRef, TurnResult, owner="agent")
+TURN_DECIDE = Query("agent.turn.decide", DecideCall, Empty, owner="agent")
 TURN_CANCEL = Query("agent.turn.cancel", TurnRef, Empty, owner="agent")
 CONVERSATION_LIST = Query("agent.conversation.list", ListConversations, ConversationPage, owner="agent")
 CONVERSATION_GET = Query("agent.conversation.get", ReadConversation, ConversationPart, owner="agent")

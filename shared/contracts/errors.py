@@ -49,6 +49,10 @@ class ErrorCode(StrEnum):
     UNKNOWN_PROVIDER = "unknown_provider"
     UNKNOWN_MODEL = "unknown_model"
     LAST_EVENT_ID_INVALID = "last_event_id_invalid"
+    TOOL_CALL_NOT_FOUND = "tool_call_not_found"
+    APPROVAL_NOT_PENDING = "approval_not_pending"
+    APPROVAL_STALE = "approval_stale"
+    APPROVAL_DECIDED = "approval_decided"
     # chat by the protocol of others
     MODEL_NOT_FOUND = "model_not_found"
     UNSUPPORTED_PARAMETER = "unsupported_parameter"
@@ -112,6 +116,10 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.UNKNOWN_PROVIDER: 422,
     ErrorCode.UNKNOWN_MODEL: 422,
     ErrorCode.LAST_EVENT_ID_INVALID: 400,
+    ErrorCode.TOOL_CALL_NOT_FOUND: 404,
+    ErrorCode.APPROVAL_NOT_PENDING: 409,
+    ErrorCode.APPROVAL_STALE: 409,
+    ErrorCode.APPROVAL_DECIDED: 409,
     ErrorCode.MODEL_NOT_FOUND: 404,
     ErrorCode.UNSUPPORTED_PARAMETER: 400,
     ErrorCode.PROVIDER_UNREACHABLE: 502,

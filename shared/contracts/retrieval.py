@@ -4,7 +4,7 @@ A request acts for the account named in the message's headers: it finds only in 
 """
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from shared.contracts.subject import Message, Query
@@ -232,17 +232,6 @@ class PublicationList(Message):
 
 
 # The model's view of the tool (ON-3, ON-5): it chooses the words, nothing else.
-TOOL_NAME = "rag.search"
-TOOL_DESCRIPTION = (
-    "Search the user's own notes. Returns numbered passages. Use the words you expect to stand in the notes, in the language of the notes."
-)
-TOOL_PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "properties": {"query": {"type": "string", "description": "Words to look for", "minLength": 1, "maxLength": 1000}},
-    "required": ["query"],
-    "additionalProperties": False,
-}
-
 SEARCH = Query("retrieval.search", SearchRequest, SearchReply, owner="retrieval", timeout_seconds=SEARCH_SECONDS_MAX)
 RUN_CREATE = Query("retrieval.run.create", CreateRun, Run, owner="retrieval", timeout_seconds=SEARCH_SECONDS_MAX, idempotent=False)
 RUN_GET = Query("retrieval.run.get", RunRef, Run, owner="retrieval")

@@ -194,6 +194,15 @@ async def chat_stack(
     nats_url: str, database_url: str, provider: ScriptedProvider, scripted_retrieval: ScriptedRetrieval, tmp_path: Path
 ) -> AsyncIterator[ChatStack]:
     """Agent and gateway, a scripted provider and scripted searches; the client has logged in."""
+    async with chat_services(nats_url, database_url, provider, scripted_retrieval, tmp_path) as stack:
+        yield stack
+
+
+@asynccontextmanager
+async def chat_services(
+    nats_url: str, database_url: str, provider: ScriptedProvider, retrieval: ScriptedRetrieval, tmp_path: Path
+) -> AsyncIterator[ChatStack]:
+    """See `chat_stack`."""
     port = free_port()
     base_url = f"http://127.0.0.1:{port}"
     ruled = tmp_path / "providers.toml"
@@ -212,7 +221,7 @@ async def chat_stack(
     async with running(serve_agent, agent), running(serve_gateway, gateway), client_of(base_url) as client:
         await client.login()
         await eventually(lambda: _agent_answers(client), 10)
-        yield ChatStack(client, provider, scripted_retrieval, base_url, nats_url, database_url)
+        yield ChatStack(client, provider, retrieval, base_url, nats_url, database_url)
 
 
 async def _agent_answers(client: ChatClient) -> bool:

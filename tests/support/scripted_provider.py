@@ -144,6 +144,16 @@ def calls(*queries: str, thinking: str = "", text: str = "", name: str = "rag_se
     return Script([*steps, chunk(finish_reason="tool_calls"), usage_chunk(), DONE])
 
 
+def tool_calls(*wanted: tuple[str, dict[str, Any]], text: str = "", prefix: str = "tool") -> Script:
+    """A round that calls these tools, by their names on the wire, with these arguments."""
+    called = [
+        {"index": index, "id": f"{prefix}_{index}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for index, (name, arguments) in enumerate(wanted)
+    ]
+    steps: list[Step] = [chunk(role="assistant", content=text or None), *(chunk(tool_calls=[call]) for call in called)]
+    return Script([*steps, chunk(finish_reason="tool_calls"), usage_chunk(), DONE])
+
+
 class ScriptedProvider:
     """See the module. `base_url` is what `MODEL_BASE_URL` would be."""
 

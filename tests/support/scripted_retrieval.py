@@ -1,6 +1,8 @@
 """Stands in for retrieval and notes on a real NATS server, so that a test decides what a search finds and when it answers."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -78,17 +80,22 @@ class ScriptedRetrieval:
 @pytest.fixture
 async def scripted_retrieval(nats_url: str) -> AsyncIterator[ScriptedRetrieval]:
     """Answers `retrieval.search` and `notes.workspace.*`."""
+    async with serving(nats_url) as scripted:
+        yield scripted
+
+
+@asynccontextmanager
+async def serving(nats_url: str, *, with_notes: bool = True) -> AsyncIterator[ScriptedRetrieval]:
+    """`with_notes` is false where the real notes service is there."""
     scripted = ScriptedRetrieval()
     bus = Bus(f"scripted-{uuid4().hex[:8]}", nats_url)
     await bus.connect()
-    await bus.serve(
-        [
-            Route(retrieval.SEARCH, scripted.search),
-            Route(notes.WORKSPACE_GET, scripted.workspace),
-            Route(notes.WORKSPACE_LIST, scripted.workspaces),
-            Route(notes.NOTE_HASHES, scripted.hashes_of),
-        ]
-    )
+    notes_routes: list[Route[Any, Any]] = [
+        Route(notes.WORKSPACE_GET, scripted.workspace),
+        Route(notes.WORKSPACE_LIST, scripted.workspaces),
+        Route(notes.NOTE_HASHES, scripted.hashes_of),
+    ]
+    await bus.serve([Route(retrieval.SEARCH, scripted.search), *(notes_routes if with_notes else [])])
     try:
         yield scripted
     finally:

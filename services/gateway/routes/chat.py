@@ -16,6 +16,7 @@ from services.gateway.conversation_reader import read_conversation
 from services.gateway.event_stream import EventStream
 from services.gateway.imported_conversation import ImportedConversation
 from services.gateway.responses import as_json, open_streams
+from services.gateway.routes.preferences import CallersPreferences
 from services.gateway.search_filters import RetrievalOptions
 from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
 from services.gateway.turn_request import TurnRequest
@@ -26,7 +27,10 @@ from shared.contracts.chat import (
     ConversationPage,
     ConversationRef,
     ConversationSummary,
+    DecideCall,
+    Decision,
     ListConversations,
+    Mode,
     ProviderList,
     RenameConversation,
     SelectVersion,
@@ -36,6 +40,7 @@ from shared.contracts.chat import (
     TurnState,
 )
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.markdown import Preset
 from shared.contracts.subject import Empty
 
 router = APIRouter(route_class=StrictRoute)
@@ -53,7 +58,8 @@ class ChatRequest(Body):
     retry_message_id: Id | None = None
     parent_message_id: Id | None = None
     client_message_id: Annotated[NotBlank, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = None
-    mode: Literal["chat"] = "chat"
+    mode: Mode = "chat"
+    allowed_tools: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=50)] | None = None
     retrieval: RetrievalOptions = RetrievalOptions()
     provider: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     model: Annotated[str, Field(min_length=1, max_length=128)] | None = None
@@ -69,7 +75,7 @@ class ChatRequest(Body):
             raise ValueError("retry_message_id says where the message stands; parent_message_id cannot be given with it")
         return self
 
-    def to_contract(self, turn_id: UUID) -> StartTurn:
+    def to_contract(self, turn_id: UUID, preset: Preset) -> StartTurn:
         """The command to the agent."""
         # How the answer is to be delivered does not make it another turn.
         asked = self.model_dump(mode="json", exclude={"stream", "on_disconnect"})
@@ -83,11 +89,21 @@ class ChatRequest(Body):
             parent_message_id=self.parent_message_id,
             client_message_id=self.client_message_id,
             request_digest=digest,
+            mode=self.mode,
+            allowed_tools=self.allowed_tools,
+            preset=preset,
             retrieval=self.retrieval.to_contract(),
             provider=self.provider,
             model=self.model,
             locale=self.locale,
         )
+
+
+class DecisionBody(Body):
+    """What is decided, about which change."""
+
+    decision: Decision
+    diff_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Title(Body):
@@ -108,11 +124,11 @@ class EventStreamResponse(Response):
 
 
 @router.post("/api/chat", summary="Ask", response_model=TurnResult, responses=EVENTS_RESPONSE)
-async def ask(body: ChatRequest, request: Request, caller: AnyCaller) -> Response:
+async def ask(body: ChatRequest, request: Request, caller: AnyCaller, preferences: CallersPreferences) -> Response:
     """Begins a turn and streams its events, or with `"stream": false` answers once it has ended."""
     if body.message is not None and len(body.message) > MESSAGE_CHARACTERS_MAX:
         raise ServiceError(ErrorCode.TOO_LARGE, f"A message may have {MESSAGE_CHARACTERS_MAX} characters.", limit=MESSAGE_CHARACTERS_MAX)
-    turn = await TurnRequest.begin(body.to_contract(uuid4()), caller)
+    turn = await TurnRequest.begin(body.to_contract(uuid4(), preferences.markdown), caller)
 
     async def close(left_early: bool) -> None:
         await turn.close(cancel=left_early and body.on_disconnect == "cancel")
@@ -144,6 +160,14 @@ async def turn_events(turn_id: UUID, request: Request, caller: AnyCaller) -> Res
 async def cancel_turn(turn_id: UUID, caller: AnyCaller) -> Response:
     """Also when it has ended already, which changes nothing."""
     await caller.ask(chat.TURN_CANCEL, TurnRef(turn=turn_id))
+    return Response(status_code=202)
+
+
+@router.post("/api/chat/turns/{turn_id}/approvals/{tool_call_id:path}", status_code=202, summary="Approve or reject a change")
+async def decide(turn_id: UUID, tool_call_id: str, body: DecisionBody, caller: AnyCaller) -> Response:
+    """Of exactly the change that `ApprovalRequired` showed. The turn goes on, its events with the next `seq`."""
+    request = DecideCall(turn=turn_id, tool_call_id=tool_call_id, decision=body.decision, diff_sha256=body.diff_sha256)
+    await caller.ask(chat.TURN_DECIDE, request)
     return Response(status_code=202)
 
 

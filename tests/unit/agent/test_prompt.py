@@ -11,6 +11,7 @@ from services.agent import prompt
 from services.agent.prompt import Past, Round
 from services.agent.providers import Replay
 from services.agent.tool_calls import Call
+from services.agent.tools import SEARCH, TOOLS
 from tests.support.strict_provider import Strict
 
 NOTE = {"title": "Tea", "ref": "tea.md", "path": "tea.md", "text": "80 °C"}
@@ -29,7 +30,7 @@ def reply(*rounds: Round, content: str = "") -> Past:
 
 
 def branch(*past: Past, replay: Replay = Replay.KEPT) -> list[dict[str, Any]]:
-    messages = prompt.branch(list(past), replay, searching=True)
+    messages = prompt.branch(list(past), replay, [TOOLS[SEARCH]])
     assert Strict().objection({"messages": messages, "stream": True}) is None
     return messages
 
@@ -115,7 +116,7 @@ HISTORIES = st.lists(
 def test_whatever_is_stored_is_said_in_an_order_that_every_server_takes(past: list[Past], last: str, rule: tuple[Replay, Any]) -> None:
     replay, reasoning = rule
     past = [*past, user(last)]
-    messages = prompt.branch(past, replay, searching=True)
+    messages = prompt.branch(past, replay, [TOOLS[SEARCH]])
     assert Strict(reasoning).objection({"messages": messages, "stream": True}) is None
     ids = [one["id"] for message in messages for one in message.get("tool_calls", [])]
     assert prompt.call_ids(past) == {*ids}
@@ -124,7 +125,7 @@ def test_whatever_is_stored_is_said_in_an_order_that_every_server_takes(past: li
         assert contents.count("Words.") == texts.count("Words.")
     for end in range(1, len(past)):  # MN-6
         if (past[end - 1].role, past[end].role) == ("user", "assistant"):
-            before = prompt.branch(past[:end], replay, searching=True)
+            before = prompt.branch(past[:end], replay, [TOOLS[SEARCH]])
             assert messages[: len(before)] == before
 
 
@@ -165,7 +166,7 @@ def test_thinking_that_came_as_parts_goes_back_as_parts() -> None:
 @pytest.mark.parametrize(("result", "notice"), [({"sources": []}, ""), ({"error": "x"}, ""), ({"notice": "Nothing."}, "Nothing. ")])
 def test_the_last_request_says_in_its_last_result_that_it_is_the_last(result: dict[str, Any], notice: str) -> None:  # ON-8
     messages = [{"role": "user", "content": "x"}, {"role": "tool", "tool_call_id": "a", "content": json.dumps(result)}]
-    last = prompt.without_more_searches(messages)
+    last = prompt.without_more_calls(messages)
     assert json.loads(last[-1]["content"]) == {**result, "notice": notice + prompt.LAST_REQUEST}
     assert last[:-1] == messages[:-1]
     assert json.loads(messages[-1]["content"]) == result

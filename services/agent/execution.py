@@ -1,0 +1,164 @@
+"""Executing a round's tool calls: each call gets its result for the model and its `ToolCallEnd` for the client, in the order in which the
+model made them. A change of a note gets them once the user has decided.
+"""
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+from services.agent.approval import Proposal
+from services.agent.completion import Completion
+from services.agent.prompt import Round
+from services.agent.rag_search import SourceBook
+from services.agent.tool_calls import Call, arguments_of
+from services.agent.toolbox import Outcome, Passages, Refusal, Result, Toolbox
+from services.agent.tools import SEARCH, our_name
+from services.agent.turn_log import TurnLog
+from shared.contracts.chat import Decision, EventType
+from shared.contracts.errors import ServiceError
+from shared.contracts.retrieval import Hit
+from shared.messaging.cancellation import shielded
+from shared.messaging.scope import Scope
+from shared.telemetry import tracing
+
+logger = logging.getLogger(__name__)
+
+CALLS_PER_ROUND_MAX = 6  # ON-8
+CLEANUP_SECONDS = 5.0
+# How long a change that was approved may take; see `NoteTools.carry_out`.
+WRITE_SECONDS = 60.0
+REJECTED = "The user has rejected this change; nothing was written. Do not ask for it again unless the user wants it."
+
+
+class Execution:
+    """The calls of one turn."""
+
+    def __init__(self, toolbox: Toolbox, book: SourceBook, log: TurnLog, scope: Scope) -> None:
+        self._toolbox = toolbox
+        self._book = book
+        self._log = log
+        self._scope = scope
+
+    async def run(self, completion: Completion, round_: Round, round_number: int) -> list[Proposal]:
+        """Run the round's calls at once; report them in their order. What needs the user's consent is told and comes back."""
+        whole = not completion.cut_off
+        work = [
+            asyncio.create_task(self._outcome(call, within_limit=position < CALLS_PER_ROUND_MAX, whole=whole))
+            for position, call in enumerate(completion.calls)
+        ]
+        proposals: list[Proposal] = []
+        try:
+            for call, task in zip(completion.calls, work, strict=True):
+                outcome = await task
+                if isinstance(outcome, Proposal) and any(outcome.concerns(other) for other in proposals):
+                    outcome = Refusal("Another change of this note in the same answer waits for the user; read the note again after it.")
+                if isinstance(outcome, Proposal):
+                    proposals.append(outcome)
+                    await self._ask_for_consent(outcome)
+                else:
+                    await self._report(call, outcome, round_, round_number)
+        finally:
+            for task in work:
+                task.cancel()
+            await shielded(_ended(work), CLEANUP_SECONDS)
+        return proposals
+
+    async def refuse(self, calls: list[Call], round_: Round, round_number: int, why: str) -> None:
+        """None of these calls is run."""
+        for call in calls:
+            await self._report(call, Refusal(why), round_, round_number)
+
+    async def settle(self, proposal: Proposal, decision: Decision, round_: Round) -> None:
+        """Do what the user has decided, and report it. A cancel waits for a write that has begun, so that what is told is what happened.
+
+        What the log says already was done by an agent that was lost since, and is not told again.
+        """
+        await shielded(self._settled(proposal, decision, round_), WRITE_SECONDS)
+
+    async def _settled(self, proposal: Proposal, decision: Decision, round_: Round) -> None:
+        told = self._log.fold.tool_calls[proposal.call]["status"]
+        fields: dict[str, str] = {}
+        result: dict[str, Any] = {"written": True, "path": proposal.path, "content_hash": proposal.content_hash}
+        status = "completed"
+        if decision == "reject":
+            status, result = "rejected", {"rejected": REJECTED}
+        elif told != "completed" and (error := await self._written(proposal)) is not None:
+            status, fields, result = "failed", {"error": error}, {"error": error}
+        round_.results[proposal.call] = json.dumps(result, ensure_ascii=False)
+        if told == "awaiting_approval":
+            await self._log.emit(
+                EventType.TOOL_CALL_END,
+                tool_call_id=proposal.call,
+                name=proposal.name,
+                arguments=proposal.arguments,
+                status=status,
+                **fields,
+            )
+
+    async def _written(self, proposal: Proposal) -> str | None:
+        """Why the change was not made; None where it was. In a scope of its own: no cancel of the turn leaves it half known."""
+        try:
+            await self._toolbox.notes.carry_out(proposal, Scope.root(WRITE_SECONDS, account=self._scope.account))
+        except ServiceError as error:
+            logger.warning("An approved change was not made: %s", error.code)
+            return f"The change was not made. {error.code}: {error.detail}"
+        return None
+
+    async def _outcome(self, call: Call, *, within_limit: bool, whole: bool) -> Outcome:
+        if not within_limit:
+            return Refusal(f"At most {CALLS_PER_ROUND_MAX} calls can be made at once.")
+        return await self._toolbox.run(call, self._scope, whole=whole)
+
+    async def _ask_for_consent(self, proposal: Proposal) -> None:
+        await self._log.emit(
+            EventType.APPROVAL_REQUIRED,
+            tool_call_id=proposal.call,
+            name=proposal.name,
+            arguments=proposal.arguments,
+            **proposal.shown.model_dump(mode="json"),
+        )
+
+    async def _report(self, call: Call, outcome: Passages | Result | Refusal, round_: Round, round_number: int) -> None:
+        """Tell the client how a call ended, and keep what the model gets to read."""
+        match outcome:
+            case Passages(hits):
+                await self._present(call, hits, round_, round_number)
+            case Result(value, hits):
+                round_.results[call.id] = json.dumps(value, ensure_ascii=False)
+                await self._end(call, "completed", **({} if hits is None else {"hits": hits}))
+            case Refusal(why):
+                round_.results[call.id] = json.dumps({"error": why}, ensure_ascii=False)
+                if our_name(call.name) == SEARCH:
+                    tracing.current().add_event("chat.retrieval.failed", {"round": round_number})
+                await self._end(call, "failed", error=why)
+
+    async def _present(self, call: Call, hits: list[Hit], round_: Round, round_number: int) -> None:
+        presented = self._book.present(hits)
+        round_.results[call.id] = presented.result
+        tracing.current().add_event("chat.retrieval.completed", {"round": round_number, "hits": len(hits)})
+        for citation in presented.citations:
+            await self._log.emit(EventType.CITATION, **citation)
+        await self._end(call, "completed", hits=len(hits))
+        if presented.left_out:
+            await self._log.emit(
+                EventType.NOTICE,
+                code="source_budget_exhausted",
+                message=f"{len(presented.left_out)} passages were found that no longer fit into this reply.",
+                left_out=presented.left_out,
+            )
+
+    async def _end(self, call: Call, status: str, **fields: Any) -> None:
+        arguments = arguments_of(call)
+        await self._log.emit(
+            EventType.TOOL_CALL_END,
+            tool_call_id=call.id,
+            name=our_name(call.name),
+            arguments=arguments if arguments is not None else call.arguments,
+            status=status,
+            **fields,
+        )
+
+
+async def _ended(tasks: "list[asyncio.Task[Outcome]]") -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
