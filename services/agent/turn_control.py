@@ -75,10 +75,11 @@ class TurnControl:
     async def _proposal(self, request: DecideCall, account: Account) -> Proposal:
         """The change as it was drafted, once the turn has come to wait."""
         for _ in range(SUSPENSION_TRIES):
+            running = (await self._store.turn(request.turn, account.id)).status == "running"
             for proposal in await self._store.waiting(request.turn):
                 if proposal.call == request.tool_call_id:
                     return proposal
-            if (await self._store.turn(request.turn, account.id)).status != "running":
+            if not running:
                 break
             await asyncio.sleep(SUSPENSION_PAUSE_SECONDS)
         raise not_pending()

@@ -67,7 +67,14 @@ class TurnReader:
                 break
             chosen.append(event)
         more = bool(chosen) and chosen[-1].seq < last_seq
-        return TurnLog(events=chosen, attempt=turn.attempt, last_seq=last_seq, more=more, ended=turn.status not in ("running", "suspended"))
+        return TurnLog(
+            events=chosen,
+            attempt=turn.attempt,
+            last_seq=last_seq,
+            more=more,
+            ended=turn.status not in ("running", "suspended"),
+            suspended=turn.status == "suspended",
+        )
 
     async def _events(self, turn: Turn) -> list[LoggedEvent]:
         """The events so far: of a turn that has ended or waits from the database, of ours from memory, of another agent's from the stream.

@@ -70,6 +70,7 @@ class TurnStream:
         Raises:
             ServiceError: `turn_not_found`, or the agent does not answer.
         """
+        before = self._last
         while True:
             scope = Scope.root(ASK_SECONDS, account=self._account)
             log = await self._bus.client.ask(chat.TURN_LOG, LogRequest(turn=self._turn_id, after=self._last), scope)
@@ -78,8 +79,8 @@ class TurnStream:
                 self._take(event.seq, event.type, event.payload.encode())
             if not log.more:
                 break
-        if log.ended:
-            self.ended = True
+        # Whoever knows already that the turn waits has come to see it go on.
+        self.ended = self.ended or log.ended or (log.suspended and self._last > before)
 
     async def frames(self, seconds: float) -> bytes:
         """All frames that are ready, in one piece; waits at most `seconds` for the first, then answers with none."""
@@ -110,7 +111,8 @@ class TurnStream:
         if seq > self._last + 1:
             await self._fill_gap(seq)
         self._attempt = attempt
-        self._take(seq, headers[names.EVENT_TYPE], message.data)
+        if self._take(seq, headers[names.EVENT_TYPE], message.data):
+            self.ended = headers[names.EVENT_TYPE] in LAST_EVENTS
 
     async def _fill_gap(self, before: int) -> None:
         """Read what was lost between the last event and this one; the log has it now or in a moment.
@@ -125,9 +127,10 @@ class TurnStream:
             await asyncio.sleep(GAP_SECONDS)
         raise ServiceError(ErrorCode.UNAVAILABLE, "Events of this turn are missing for now; reconnect to read on.")
 
-    def _take(self, seq: int, type_: str, payload: bytes) -> None:
+    def _take(self, seq: int, type_: str, payload: bytes) -> bool:
+        """Whether it is the next event; one that is known already counts for nothing."""
         if seq != self._last + 1:
-            return
+            return False
         self._last = seq
         self._ready.append(event_frame(seq, type_, payload))
-        self.ended = type_ in LAST_EVENTS
+        return True

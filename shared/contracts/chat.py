@@ -192,7 +192,7 @@ class LoggedEvent(Message):
 
 
 class TurnLog(Message):
-    """Events in order. `more`: ask again after the last. `ended`: no further event will come; a suspended turn has not ended.
+    """Events in order. `more`: ask again after the last. `ended`: no further event will come; `suspended`: not before a decision.
 
     `attempt` is the turn's present one: live events of an earlier attempt count for nothing from now on.
     """
@@ -202,6 +202,7 @@ class TurnLog(Message):
     last_seq: int
     more: bool
     ended: bool
+    suspended: bool = False
 
 
 class TurnState(Message):

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
+from nats import connect
 
 from local.ports import free_port
 from services.agent.app import serve as serve_agent
 from services.agent.settings import AgentSettings
 from services.gateway.app import serve as serve_gateway
 from services.gateway.settings import GatewaySettings
+from shared.contracts.chat import STREAM
 from tests.support.polling import eventually
 from tests.support.scripted_provider import KEY, ScriptedProvider
 from tests.support.scripted_retrieval import ScriptedRetrieval
@@ -158,6 +161,23 @@ class ChatStack:
     base_url: str
     nats_url: str
     database_url: str
+    stop_agent: asyncio.Event
+
+    async def execute(self, statement: str, *arguments: Any) -> None:
+        """Have the agent's tables say something."""
+        db = await asyncpg.connect(self.database_url, server_settings={"search_path": "agent"})
+        try:
+            await db.execute(statement, *arguments)
+        finally:
+            await db.close()
+
+    async def forget_events(self) -> None:
+        """What the stream does with old events."""
+        nats = await connect(self.nats_url)
+        try:
+            await nats.jetstream().purge_stream(STREAM)
+        finally:
+            await nats.close()
 
 
 @asynccontextmanager
@@ -218,10 +238,10 @@ async def chat_services(
     gateway = GatewaySettings(
         NATS_URL=nats_url, DATABASE_URL=database_url, MARGINALIA_PORT=port, MARGINALIA_ADMIN_PASSWORD=PASSWORD, MARGINALIA_HOME=tmp_path
     )
-    async with running(serve_agent, agent), running(serve_gateway, gateway), client_of(base_url) as client:
+    async with running(serve_agent, agent) as stop, running(serve_gateway, gateway), client_of(base_url) as client:
         await client.login()
         await eventually(lambda: _agent_answers(client), 10)
-        yield ChatStack(client, provider, retrieval, base_url, nats_url, database_url)
+        yield ChatStack(client, provider, retrieval, base_url, nats_url, database_url, stop)
 
 
 async def _agent_answers(client: ChatClient) -> bool:

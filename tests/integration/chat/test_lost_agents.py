@@ -41,17 +41,9 @@ async def test_no_reader_learns_of_the_end_before_it_is_stored(chat_stack: ChatS
     assert (await chat_stack.client.events(turn_id)).events == streamed.events
 
 
-async def execute(stack: ChatStack, statement: str, *arguments: Any) -> None:
-    db = await asyncpg.connect(stack.database_url, server_settings={"search_path": "agent"})
-    try:
-        await db.execute(statement, *arguments)
-    finally:
-        await db.close()
-
-
 async def lose_agent(stack: ChatStack, turn_id: str) -> None:
     """Have the turn belong to an agent that was killed: the one that runs it sees that it has lost it, and then that nobody has it."""
-    await execute(stack, "UPDATE turns SET owner = gen_random_uuid() WHERE id = $1", turn_id)
+    await stack.execute("UPDATE turns SET owner = gen_random_uuid() WHERE id = $1", turn_id)
 
 
 def half() -> Script:
@@ -155,7 +147,7 @@ async def test_a_turn_that_cannot_be_gone_on_with_ends_once_with_what_there_was(
             "provider": "assignment = jsonb_set(assignment, '{start,provider}', '\"gone\"')",
             "attempts": "attempt = 3",
         }[wish]
-        await execute(chat_stack, f"UPDATE turns SET owner = gen_random_uuid(), {statement} WHERE id = $1", turn_id)
+        await chat_stack.execute(f"UPDATE turns SET owner = gen_random_uuid(), {statement} WHERE id = $1", turn_id)
         await streamed.read()
     assert streamed.done["status"] == ("cancelled" if wish == "cancel" else "failed")
     assert [error["code"] for error in streamed.of("Error")] == ([] if wish == "cancel" else ["agent_lost"])
