@@ -1,0 +1,69 @@
+"""Export and import: JSONL, a manifest first, then the records as they are stored, byte for byte (RC-17). Pure."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from services.contexts.canonical_json import canonical
+from services.contexts.snapshot import SnapshotInvalid, check
+
+FORMAT = "marginalia-contexts-1"
+
+
+class ArchiveInvalid(Exception):
+    """A file cannot be imported; the message names the line."""
+
+
+def line(record: dict[str, Any]) -> str:
+    """A record that was made here as its line."""
+    return canonical(record)
+
+
+def manifest(lines: Iterable[str]) -> str:
+    """The first line of an archive with these records: how many, and the SHA-256 of them all with their line feeds."""
+    digest, records = hashlib.sha256(), 0
+    for one in lines:
+        digest.update(one.encode() + b"\n")
+        records += 1
+    return canonical({"kind": "manifest", "format": FORMAT, "records": records, "sha256": digest.hexdigest()})
+
+
+def read(data: bytes) -> list[str]:
+    """The records of an archive as lines, each checked against itself.
+
+    Raises:
+        ArchiveInvalid: it is not whole, or not ours, or a record does not agree with itself.
+    """
+    try:
+        first, *lines = data.decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise ArchiveInvalid(f"it is no UTF-8 (byte {error.start})") from None
+    if not lines or lines.pop() != "":
+        raise ArchiveInvalid("its last line is not whole")
+    head = _object(first, 1)
+    if head.get("kind") != "manifest" or head.get("format") != FORMAT:
+        raise ArchiveInvalid(f"its first line is no manifest of {FORMAT}")
+    if first != manifest(lines):
+        raise ArchiveInvalid("its records are not those that the manifest speaks of")
+    seen: set[str] = set()
+    for number, one in enumerate(lines, 2):
+        record = _object(one, number)
+        try:
+            check(record)
+        except SnapshotInvalid as error:
+            raise ArchiveInvalid(f"line {number}: {error}") from None
+        if record["id"] in seen:
+            raise ArchiveInvalid(f"line {number}: the id {record['id']} stands twice")
+        seen.add(record["id"])
+    return lines
+
+
+def _object(text: str, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ArchiveInvalid(f"line {number} is no JSON") from None
+    if not isinstance(value, dict):
+        raise ArchiveInvalid(f"line {number} is no object")
+    return value

@@ -1,0 +1,182 @@
+"""The evidence family: retrieval runs verified against what is published now, and model requests prepared from them.
+
+`contexts.evidence.*` is served by contexts and asked by gateway, for admins (RC-1, RC-11); `retrieval.evidence.verify` is served by
+retrieval and asked by contexts.
+
+A snapshot is a JSON object; it is stored, listed and exported as it was made, or as it was imported. Records of the format before
+`protocol` (RC-16) have other fields, so a snapshot crosses as an object, not as a model.
+"""
+
+from typing import Any, Literal
+from uuid import UUID
+
+from shared.contracts.retrieval import CatalogRevision, TextPublication, VectorPublication
+from shared.contracts.subject import Message, Query
+
+Protocol = Literal["responses"]
+ProviderProfile = Literal["compatible", "openai", "deepseek", "bailian"]
+Outcome = Literal["answer_candidate", "insufficient_evidence", "refused", "failed", "incomplete", "rejected"]
+
+MODEL_PATTERN = r"^[A-Za-z0-9._:/-]{1,128}$"  # RC-2
+OUTPUT_TOKENS_MIN, OUTPUT_TOKENS_MAX = 16, 4096
+INPUT_CHARACTERS_MIN, INPUT_CHARACTERS_MAX = 1024, 24_000
+EVIDENCE_MAX = 10
+PAGE_SIZE_MAX = 100
+ANSWER_CHARACTERS_MAX = 32_000  # RC-14
+
+# Key of the PostgreSQL advisory lock between publishing (exclusive) and saving what was verified (shared); see RC-4.
+PUBLICATION_LOCK = 0x6D61_7267_7075_62
+
+# What may differ between a run and the present, as `changed` of `evidence_stale` names it.
+Difference = Literal[
+    "run",
+    "text_publication",
+    "vector_publication",
+    "embedding_space",
+    "catalog_revision",
+    "corpus_fingerprint",
+    "document",
+    "chunk",
+    "source",
+]
+
+
+class Completion(Message):
+    """How the model is to be asked. `temperature` None: not said."""
+
+    protocol: Protocol = "responses"
+    provider_profile: ProviderProfile = "compatible"
+    model: str
+    output_tokens: int = 512
+    temperature: float | None = None
+
+
+class PrepareContext(Message):
+    """A model request to be prepared from a stored run; ranges as in RC-2."""
+
+    retrieval_run_id: UUID
+    completion: Completion
+    max_input_characters: int = 10_000
+    max_evidence: int = 5
+
+
+class Candidate(Message):
+    """A passage of a verified run, `rank` from 1, with where it is from (RC-5).
+
+    Attributes:
+        knowledge_id, knowledge_version: the note, and how often it was published.
+        document_id, document_version: its published text, and that text's hash.
+        source_id, source_version: the workspace, and its catalog revision.
+        source_url, category: from the front matter; may be None.
+        start, end: code points of the note's content; `sha256` is of `text` in UTF-8.
+    """
+
+    knowledge_id: UUID
+    knowledge_version: int
+    document_id: UUID
+    document_version: str
+    source_id: UUID
+    source_version: int
+    source_url: str | None
+    title: str
+    category: str | None
+    chunk_id: UUID
+    ordinal: int
+    text: str
+    start: int
+    end: int
+    sha256: str
+    rank: int
+
+
+class VerifyEvidence(Message):
+    """A run by its id."""
+
+    run: UUID
+
+
+class VerifiedEvidence(Message):
+    """A run that agrees in everything with what is published now (RC-4), its candidates by rank."""
+
+    mode: Literal["keyword_chunks", "vector", "hybrid"]
+    query: str
+    text_publication: list[TextPublication]
+    vector_publication: list[VectorPublication] | None
+    catalog_revision: list[CatalogRevision]
+    corpus_fingerprint: str
+    candidates: list[Candidate]
+
+
+class ContextRef(Message):
+    """Names one snapshot."""
+
+    context: UUID
+
+
+class StoredContext(Message):
+    """A snapshot as it is stored."""
+
+    snapshot: dict[str, Any]
+
+
+class ListContexts(Message):
+    """Newest first."""
+
+    page: int = 1
+    page_size: int = 20
+
+
+class ContextPage(Message):
+    """One page of snapshots."""
+
+    items: list[dict[str, Any]]
+    page: int
+    page_size: int
+    total: int
+
+
+class ExportContexts(Message):
+    """A part of the export: records after `after` (0: from the first), oldest first, as many as fit."""
+
+    after: int = 0
+
+
+class ContextLines(Message):
+    """Records as they are exported, one line of JSON each. `next` goes into the next question; None: that was the last part."""
+
+    lines: list[str]
+    next: int | None
+
+
+class ParseResponse(Message):
+    """What a provider answered to a snapshot's request, wherever it was obtained."""
+
+    context: UUID
+    response: Any
+
+
+class ParsedResponse(Message):
+    """What a response amounts to (RC-12 to RC-15).
+
+    Attributes:
+        reason: a stable slug; None for a candidate.
+        text: None unless it is a candidate, or says that the evidence does not suffice.
+        citations: the labels that the text cites, in the order of first citation.
+        usage: counts as reported, None where one was not; None where none were.
+    """
+
+    outcome: Outcome
+    reason: str | None = None
+    text: str | None = None
+    citations: list[str] = []
+    response_id: str | None = None
+    model: str | None = None
+    usage: dict[str, int | None] | None = None
+
+
+EVIDENCE_VERIFY = Query("retrieval.evidence.verify", VerifyEvidence, VerifiedEvidence, owner="retrieval")
+CONTEXT_PREPARE = Query("contexts.evidence.prepare", PrepareContext, StoredContext, owner="contexts", idempotent=False)
+CONTEXT_GET = Query("contexts.evidence.get", ContextRef, StoredContext, owner="contexts")
+CONTEXT_LIST = Query("contexts.evidence.list", ListContexts, ContextPage, owner="contexts")
+CONTEXT_EXPORT = Query("contexts.evidence.export", ExportContexts, ContextLines, owner="contexts")
+CONTEXT_PARSE = Query("contexts.evidence.parse", ParseResponse, ParsedResponse, owner="contexts")
