@@ -15,7 +15,7 @@ from services.gateway.settings import GatewaySettings
 from services.notes.settings import NotesSettings
 from services.retrieval.settings import RetrievalSettings
 from shared.contracts.subject import Event, Query
-from shared.settings import ServiceSettings
+from shared.settings import DatabaseSettings
 
 REFERENCE = Path(__file__).parent / "reference"
 SETTINGS = {
@@ -23,7 +23,7 @@ SETTINGS = {
     "agent": AgentSettings,
     "retrieval": RetrievalSettings,
     "notes": NotesSettings,
-    "contexts": ServiceSettings,
+    "contexts": DatabaseSettings,
 }
 
 

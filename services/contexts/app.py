@@ -1,20 +1,29 @@
 """The contexts service, put together."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 from services.contexts.injection import Injector
-from shared.contracts import contexts
-from shared.messaging.bus import Route
-from shared.service import health_routes, joined, settled
-from shared.settings import ServiceSettings
+from services.contexts.preparation import Preparation
+from services.contexts.routes import Handlers
+from services.contexts.snapshot_store import SnapshotStore
+from shared.database.migrate import migrate
+from shared.database.pool import open_pool
+from shared.service import database_check, health_routes, joined, settled
+from shared.settings import DatabaseSettings
 
 NAME = "contexts"
+PACKAGE = "services.contexts"
 
 
-async def serve(settings: ServiceSettings, stop: asyncio.Event) -> None:
+async def serve(settings: DatabaseSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set."""
-    async with joined(NAME, settings) as bus:
-        injector = Injector(bus.client)
-        await bus.serve([Route(contexts.INJECT, injector.inject), *health_routes(NAME, {})])
+    async with AsyncExitStack() as stack:
+        pool = await open_pool(settings.database_url, NAME)
+        stack.push_async_callback(pool.close)
+        await migrate(pool, NAME, PACKAGE)
+        bus = await stack.enter_async_context(joined(NAME, settings))
+        handlers = Handlers(Injector(bus.client), Preparation(pool, bus.client), SnapshotStore(pool))
+        await bus.serve([*handlers.routes(), *health_routes(NAME, {"database": database_check(pool)})])
         settled(NAME)
         await stop.wait()

@@ -1,4 +1,4 @@
-"""Export and import: JSONL, a manifest first, then the records as they are stored, byte for byte (RC-17). Pure."""
+"""Export and import: JSONL, a manifest first, then the records as they are stored, byte for byte (RC-17)."""
 
 import hashlib
 import json
@@ -7,6 +7,7 @@ from typing import Any
 
 from services.contexts.canonical_json import canonical
 from services.contexts.snapshot import SnapshotInvalid, check
+from services.contexts.snapshot_store import SnapshotStore
 
 FORMAT = "marginalia-contexts-1"
 
@@ -20,13 +21,40 @@ def line(record: dict[str, Any]) -> str:
     return canonical(record)
 
 
+class Manifest:
+    """The first line of an archive: how many records, and the SHA-256 of them all with their line feeds."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._records = 0
+
+    def take(self, lines: Iterable[str]) -> None:
+        """The next records."""
+        for one in lines:
+            self._digest.update(one.encode() + b"\n")
+            self._records += 1
+
+    @property
+    def line(self) -> str:
+        """As the archive has it."""
+        return canonical({"kind": "manifest", "format": FORMAT, "records": self._records, "sha256": self._digest.hexdigest()})
+
+
 def manifest(lines: Iterable[str]) -> str:
-    """The first line of an archive with these records: how many, and the SHA-256 of them all with their line feeds."""
-    digest, records = hashlib.sha256(), 0
-    for one in lines:
-        digest.update(one.encode() + b"\n")
-        records += 1
-    return canonical({"kind": "manifest", "format": FORMAT, "records": records, "sha256": digest.hexdigest()})
+    """The manifest of these records."""
+    made = Manifest()
+    made.take(lines)
+    return made.line
+
+
+async def manifest_of(store: SnapshotStore, until: int) -> str:
+    """The manifest of what is stored up to a position."""
+    made, after = Manifest(), 0
+    while after < until:
+        part = await store.part(after, until)
+        made.take(part.lines)
+        after = part.last
+    return made.line
 
 
 def read(data: bytes) -> list[str]:

@@ -81,6 +81,10 @@ class ErrorCode(StrEnum):
     VAULT_UNAVAILABLE = "vault_unavailable"
     VAULT_READ_ONLY = "vault_read_only"
     STORAGE_FULL = "storage_full"
+    # prepared contexts
+    CONTEXT_NOT_FOUND = "context_not_found"
+    EVIDENCE_STALE = "evidence_stale"
+    SESSION_REQUIRED = "session_required"
     # retrieval
     RUN_NOT_FOUND = "run_not_found"
     RETRIEVAL_UNAVAILABLE = "retrieval_unavailable"
@@ -145,6 +149,9 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.VAULT_UNAVAILABLE: 503,
     ErrorCode.VAULT_READ_ONLY: 503,
     ErrorCode.STORAGE_FULL: 507,
+    ErrorCode.CONTEXT_NOT_FOUND: 404,
+    ErrorCode.EVIDENCE_STALE: 409,
+    ErrorCode.SESSION_REQUIRED: 403,
     ErrorCode.RUN_NOT_FOUND: 404,
     ErrorCode.RETRIEVAL_UNAVAILABLE: 503,
 }

@@ -136,16 +136,20 @@ class ContextPage(Message):
 
 
 class ExportContexts(Message):
-    """A part of the export: records after `after` (0: from the first), oldest first, as many as fit."""
+    """A part of the export. `until` None: the manifest, which says up to where the export goes; then the records after `after`, oldest
+    first, as many as fit.
+    """
 
     after: int = 0
+    until: int | None = None
 
 
 class ContextLines(Message):
-    """Records as they are exported, one line of JSON each. `next` goes into the next question; None: that was the last part."""
+    """Lines as they are exported. The whole is there once `after` has reached `until`; both go into the next question."""
 
     lines: list[str]
-    next: int | None
+    after: int
+    until: int
 
 
 class ParseResponse(Message):

@@ -36,7 +36,7 @@ def load(package: str) -> list[Migration]:
     """
     found = []
     for entry in resources.files(package).joinpath("migrations").iterdir():
-        if not entry.name.endswith(".sql"):
+        if not entry.name.endswith(".sql") or entry.name.endswith(".down.sql"):
             continue
         if (match := FILE_NAME.match(entry.name)) is None:
             raise MigrationError(f"{entry.name} is not named like 0001_what_it_does.sql")
@@ -76,3 +76,22 @@ async def migrate(pool: Pool, schema: str, package: str) -> int:
                 migration.number, migration.name, migration.checksum,
             )  # fmt: skip
         return len(todo)
+
+
+async def revert(pool: Pool, schema: str, package: str) -> int:
+    """Take back what was applied to `schema`, the last first, each by its `0001_like_this.down.sql`; how many files were.
+
+    Raises:
+        MigrationError: one of them cannot be taken back; nothing was.
+    """
+    directory = resources.files(package).joinpath("migrations")
+    async with pool.acquire(timeout=30) as connection, connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtext('migrate ' || $1))", schema)
+        applied = await connection.fetch(f'SELECT name FROM "{schema}".migrations ORDER BY number DESC')  # noqa: S608
+        for row in applied:
+            down = directory.joinpath(row["name"].removesuffix(".sql") + ".down.sql")
+            if not down.is_file():
+                raise MigrationError(f"{row['name']} of {schema} cannot be taken back")
+            await connection.execute(down.read_text("utf-8"))
+        await connection.execute(f'DELETE FROM "{schema}".migrations')  # noqa: S608
+        return len(applied)

@@ -1,0 +1,2 @@
+DROP TABLE snapshots;
+DROP FUNCTION refuse_change();

@@ -1,0 +1,104 @@
+"""Snapshots in PostgreSQL: inserted and read. There is no way to change or remove one (RC-10, RC-19)."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.evidence import PAGE_SIZE_MAX, ContextPage
+from shared.database.pool import Connection, Pool, connection, transaction
+
+# Positions are given in the order of commits, so that whoever reads up to one has read all before it.
+_ORDER = "SELECT pg_advisory_xact_lock(hashtext('contexts.snapshots.position'))"
+# A part of an export, which travels in one message; a record has some 100 kB at most.
+PART_BYTES_MAX = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Lines after a position; `last` is the position of the last one."""
+
+    lines: list[str]
+    last: int
+
+
+async def insert(db: Connection, line: str) -> None:
+    """Store a record's line; to be called last in its transaction, which others wait for."""
+    await db.execute(_ORDER)
+    await db.execute("INSERT INTO snapshots (id, line) VALUES ($1, $2)", UUID(json.loads(line)["id"]), line)
+
+
+class SnapshotStore:
+    """Reading, and bringing back what was exported."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def get(self, context: UUID) -> dict[str, Any]:
+        """One snapshot.
+
+        Raises:
+            ServiceError: `context_not_found`.
+        """
+        async with connection(self._pool) as db:
+            line = await db.fetchval("SELECT line FROM snapshots WHERE id = $1", context)
+        if line is None:
+            raise ServiceError(ErrorCode.CONTEXT_NOT_FOUND, "There is no such prepared context.")
+        snapshot: dict[str, Any] = json.loads(line)
+        return snapshot
+
+    async def page(self, page: int, page_size: int) -> ContextPage:
+        """Newest first.
+
+        Raises:
+            ServiceError: `invalid`.
+        """
+        if not (1 <= page <= 1_000_000 and 1 <= page_size <= PAGE_SIZE_MAX):
+            raise ServiceError(ErrorCode.INVALID, f"Pages count from 1 and have 1 to {PAGE_SIZE_MAX} items.")
+        async with connection(self._pool) as db:
+            total = await db.fetchval("SELECT count(*) FROM snapshots")
+            rows = await db.fetch(
+                "SELECT line FROM snapshots ORDER BY position DESC OFFSET $1 LIMIT $2", (page - 1) * page_size, page_size
+            )  # fmt: skip
+        return ContextPage(items=[json.loads(row["line"]) for row in rows], page=page, page_size=page_size, total=total)
+
+    async def last_position(self) -> int:
+        """Up to where there are snapshots now."""
+        async with connection(self._pool) as db:
+            return int(await db.fetchval("SELECT COALESCE(max(position), 0) FROM snapshots"))
+
+    async def part(self, after: int, until: int) -> Part:
+        """The next lines, oldest first, as many as fit into a message, at least one where there is one."""
+        async with connection(self._pool) as db:
+            rows = await db.fetch(
+                """
+                SELECT position, line FROM (
+                    SELECT position, line, sum(octet_length(line)) OVER (ORDER BY position) - octet_length(line) AS before FROM (
+                        SELECT position, line FROM snapshots WHERE position > $1 AND position <= $2 ORDER BY position LIMIT 1000
+                    ) AS following
+                ) AS summed WHERE before < $3 ORDER BY position
+                """,
+                after, until, PART_BYTES_MAX,
+            )  # fmt: skip
+        return Part([row["line"] for row in rows], rows[-1]["position"] if rows else until)
+
+    async def restore(self, lines: Sequence[str]) -> int:
+        """Bring back records, all or none, in their order; how many were not there. One that is there already must be the same.
+
+        Raises:
+            ServiceError: `conflict`, where another record has the id.
+        """
+        added = 0
+        async with transaction(self._pool) as db:
+            await db.execute(_ORDER)
+            for line in lines:
+                identifier = UUID(json.loads(line)["id"])
+                present = await db.fetchval("SELECT line FROM snapshots WHERE id = $1", identifier)
+                if present is None:
+                    await insert(db, line)
+                    added += 1
+                elif present != line:
+                    raise ServiceError(ErrorCode.CONFLICT, f"Another record has the id {identifier}; nothing was imported.")
+        return added
