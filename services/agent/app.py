@@ -8,6 +8,7 @@ from services.agent.chat_model import ChatModel
 from services.agent.conversations import Conversations
 from services.agent.expiry import Expiry
 from services.agent.lease import Lease
+from services.agent.prepared_request import PreparedRequests
 from services.agent.providers import load
 from services.agent.routes import Handlers
 from services.agent.settings import AgentSettings
@@ -43,7 +44,7 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         reader = TurnReader(bus.nats, store, conversations, turns)
         succession = Succession(bus, store, tenure, turns)
         control = TurnControl(bus, store, reader, succession)
-        handlers = Handlers(bus, conversations, turns, reader, control, providers)
+        handlers = Handlers(bus, conversations, turns, reader, control, PreparedRequests(bus.client, model, providers), providers)
         lease = Lease(pool, bus, store, tenure, turns, succession)
         await lease.answer()
         stack.push_async_callback(lease.leave)

@@ -40,6 +40,7 @@ BACK_OFF_SECONDS = 0.5
 RETRY_AFTER_SECONDS_MAX = 20.0
 # After its finish reason a provider has this long for usage and the end of the stream; some never send the latter.
 AFTER_FINISH_SECONDS = 2.0
+EVENT_STREAM, JSON = "text/event-stream", "application/json"
 PIECE_BYTES = 256 * 1024
 ERROR_BODY_BYTES_MAX = 64 * 1024
 STREAM_BYTES_MAX = 512 * 1024 * 1024
@@ -126,6 +127,27 @@ class ChatModel:
                     await asyncio.sleep(_pause(attempt, again.after))
                     completion.restart()
 
+    async def respond(self, provider: Provider, body: dict[str, Any]) -> bytes:
+        """The bytes of the answer to one request to `/responses`. It is made once, whatever comes of it.
+
+        Raises:
+            ProviderFailure: as `complete`.
+        """
+        encoded = orjson.dumps(body)
+        try:
+            async with (
+                _timed(provider.timeouts.total, "The provider took too long to answer in full."),
+                self._open(provider, "/responses", JSON, encoded) as response,
+            ):
+                answer = await _bounded_body(response, LINE_CHARACTERS_MAX)
+        except _TryAgain as again:
+            raise again.failure.quotable(_key(provider)) from None
+        except ProviderFailure as failure:
+            raise failure.quotable(_key(provider)) from None
+        if len(answer) > LINE_CHARACTERS_MAX:
+            raise _malformed(MalformedStream("the answer is too large"))
+        return answer
+
     async def _attempt(self, provider: Provider, model: Model, body: bytes, completion: Completion, deliver: Deliver) -> None:
         span = tracing.tracer().start_span(
             f"chat {model.name}",
@@ -169,7 +191,7 @@ class ChatModel:
         begun = False
         async with (
             _timed(first_payload, "The provider sent nothing in time.") as timer,
-            self._open(provider, model, body) as response,
+            self._open(provider, "/chat/completions", EVENT_STREAM if model.stream else JSON, body) as response,
         ):
             async for payloads in _payloads(response):
                 deltas, failure = _feed(completion, payloads)
@@ -186,15 +208,14 @@ class ChatModel:
                     break
 
     @asynccontextmanager
-    async def _open(self, provider: Provider, model: Model, body: bytes) -> AsyncIterator[httpx.Response]:
-        accept = "text/event-stream" if model.stream else "application/json"
-        headers = {"content-type": "application/json", "accept": accept, "accept-encoding": "identity", "content-length": str(len(body))}
+    async def _open(self, provider: Provider, path: str, accept: str, body: bytes) -> AsyncIterator[httpx.Response]:
+        headers = {"content-type": JSON, "accept": accept, "accept-encoding": "identity", "content-length": str(len(body))}
         if (key := _key(provider)) is not None:
             headers["authorization"] = f"Bearer {key}"
         try:
             request = httpx.Request(
                 "POST",
-                f"{provider.base_url}/chat/completions",
+                f"{provider.base_url}{path}",
                 headers=headers,
                 content=body if len(body) < PIECE_BYTES else _Pieces(body),
                 extensions={"timeout": {"connect": provider.timeouts.connect}},
@@ -221,7 +242,7 @@ async def _payloads(response: httpx.Response) -> AsyncIterator[list[str]]:
     if response.headers.get("content-encoding", "") not in ("", "identity"):
         raise ProviderFailure("provider_malformed", "The provider compressed its answer, which was not asked for.", retriable=False)
     try:
-        if "text/event-stream" not in response.headers.get("content-type", "text/event-stream"):
+        if EVENT_STREAM not in response.headers.get("content-type", EVENT_STREAM):
             yield [await _whole_answer(response)]
             return
         reader, size = PayloadReader(), 0

@@ -13,6 +13,7 @@ More providers come from a TOML file (docs/providers.md has examples of well-kno
     models = [
         "one-model",
         { name = "another", reasoning_replay = "required" },    # what a table says goes before what the provider says
+        { name = "small", max_input_characters = 16000, max_output_tokens = 1024 },    # of prepared requests
     ]
     [provider.extra_body]                 # merged into each request
     thinking = { type = "enabled" }
@@ -98,10 +99,17 @@ class Model(BaseModel):
     extra_body: dict[str, Any]
 
 
-class ModelRule(BaseModel):
-    """What the file says of one model; what it does not say is as the provider has it."""
+class Limits(BaseModel):
+    """The most that a prepared request may ask of a model, where that is known (RC-20)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_input_characters: int | None = Field(default=None, ge=1)
+    max_output_tokens: int | None = Field(default=None, ge=1)
+
+
+class ModelRule(Limits):
+    """What the file says of one model; what it does not say is as the provider has it."""
 
     name: str = Field(min_length=1)
     tool_calling: StrictBool | None = None
@@ -141,6 +149,10 @@ class Provider(BaseModel):
     def model_names(self) -> list[str]:
         """The models by name, the default first."""
         return [rule.name for rule in self.models]
+
+    def limits(self, name: str) -> Limits:
+        """The limits of a model; none are known of one that is not named."""
+        return next((rule for rule in self.models if rule.name == name), Limits())
 
     def model(self, name: str) -> Model:
         """A model of this provider, with the rules that hold for it. Raises KeyError where it has none of that name."""

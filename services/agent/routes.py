@@ -1,13 +1,14 @@
 """Every subject that the agent serves."""
 
 from services.agent.conversations import Conversations
+from services.agent.prepared_request import PreparedRequests
 from services.agent.providers import Providers
 from services.agent.source_states import with_states
 from services.agent.turn_control import TurnControl
 from services.agent.turn_reader import TurnReader
 from services.agent.turns import Turns, require_account
 from services.agent.workspace_access import require_readable
-from shared.contracts import chat
+from shared.contracts import chat, evidence
 from shared.contracts.chat import (
     ConversationPage,
     ConversationPart,
@@ -29,6 +30,7 @@ from shared.contracts.chat import (
     TurnResult,
     TurnState,
 )
+from shared.contracts.evidence import Answer, ContextRef
 from shared.contracts.subject import Empty
 from shared.messaging.bus import Bus, Route
 from shared.messaging.scope import Scope
@@ -38,9 +40,17 @@ class Handlers:
     """Thin: names the account, passes on."""
 
     def __init__(
-        self, bus: Bus, conversations: Conversations, turns: Turns, reader: TurnReader, control: TurnControl, providers: Providers
+        self,
+        bus: Bus,
+        conversations: Conversations,
+        turns: Turns,
+        reader: TurnReader,
+        control: TurnControl,
+        prepared: PreparedRequests,
+        providers: Providers,
     ) -> None:
         self._bus = bus
+        self._prepared = prepared
         self._control = control
         self._reader = reader
         self._conversations = conversations
@@ -68,6 +78,10 @@ class Handlers:
     async def decide(self, request: DecideCall, scope: Scope) -> Empty:
         await self._control.decide(request, require_account(scope), scope)
         return Empty()
+
+    async def answer_prepared(self, request: ContextRef, scope: Scope) -> Answer:
+        require_account(scope)
+        return await self._prepared.answer(request, scope)
 
     async def page(self, request: ListConversations, scope: Scope) -> ConversationPage:
         return await self._conversations.page(require_account(scope).id, request.cursor, request.limit)
@@ -107,6 +121,7 @@ class Handlers:
             Route(chat.TURN_RESULT, self.result),
             Route(chat.TURN_CANCEL, self.cancel),
             Route(chat.TURN_DECIDE, self.decide),
+            Route(evidence.CONTEXT_ANSWER, self.answer_prepared),
             Route(chat.CONVERSATION_LIST, self.page),
             Route(chat.CONVERSATION_GET, self.get),
             Route(chat.CONVERSATION_IMPORT, self.import_),

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 
+from services.contexts.answers import Answers
 from services.contexts.injection import Injector
 from services.contexts.preparation import Preparation
 from services.contexts.routes import Handlers
@@ -23,7 +24,9 @@ async def serve(settings: DatabaseSettings, stop: asyncio.Event) -> None:
         stack.push_async_callback(pool.close)
         await migrate(pool, NAME, PACKAGE)
         bus = await stack.enter_async_context(joined(NAME, settings))
-        handlers = Handlers(Injector(bus.client), Preparation(pool, bus.client), SnapshotStore(pool))
+        store = SnapshotStore(pool)
+        answers = Answers(pool, bus.client, store)
+        handlers = Handlers(Injector(bus.client), Preparation(pool, bus.client), store, answers)
         await bus.serve([*handlers.routes(), *health_routes(NAME, {"database": database_check(pool)})])
         settled(NAME)
         await stop.wait()

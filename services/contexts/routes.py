@@ -3,19 +3,24 @@
 from typing import Any
 
 from services.contexts import archive, snapshot
+from services.contexts.answers import Answers
 from services.contexts.injection import Injector
 from services.contexts.preparation import Preparation, require_admin
 from services.contexts.snapshot_store import SnapshotStore
 from shared.contracts import contexts, evidence
 from shared.contracts.evidence import (
+    Answer,
+    AnswerList,
     ContextLines,
     ContextPage,
     ContextRef,
     ExportContexts,
+    KeepAnswer,
     ListContexts,
     ParsedResponse,
     ParseResponse,
     PrepareContext,
+    SendableContext,
     StoredContext,
 )
 from shared.messaging.bus import Route
@@ -25,8 +30,9 @@ from shared.messaging.scope import Scope
 class Handlers:
     """Thin: all but the injection is an admin's."""
 
-    def __init__(self, injector: Injector, preparation: Preparation, store: SnapshotStore) -> None:
+    def __init__(self, injector: Injector, preparation: Preparation, store: SnapshotStore, answers: Answers) -> None:
         self._injector = injector
+        self._answers = answers
         self._preparation = preparation
         self._store = store
 
@@ -53,6 +59,17 @@ class Handlers:
         require_admin(scope.account)
         return snapshot.parse(await self._store.get(request.context), request.response)
 
+    async def sendable(self, request: ContextRef, scope: Scope) -> SendableContext:
+        require_admin(scope.account)
+        return SendableContext(snapshot=await self._answers.sendable(request.context, scope))
+
+    async def keep_answer(self, request: KeepAnswer, scope: Scope) -> Answer:
+        return await self._answers.keep(request, require_admin(scope.account))
+
+    async def answers(self, request: ContextRef, scope: Scope) -> AnswerList:
+        require_admin(scope.account)
+        return AnswerList(items=await self._answers.of(request.context))
+
     def routes(self) -> list[Route[Any, Any]]:
         """The table, health apart."""
         return [
@@ -62,4 +79,7 @@ class Handlers:
             Route(evidence.CONTEXT_LIST, self.page),
             Route(evidence.CONTEXT_EXPORT, self.export),
             Route(evidence.CONTEXT_PARSE, self.parse),
+            Route(evidence.CONTEXT_SENDABLE, self.sendable),
+            Route(evidence.ANSWER_KEEP, self.keep_answer),
+            Route(evidence.ANSWER_LIST, self.answers),
         ]

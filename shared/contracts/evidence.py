@@ -1,12 +1,13 @@
 """The evidence family: retrieval runs verified against what is published now, and model requests prepared from them.
 
 `contexts.evidence.*` is served by contexts and asked by gateway, for admins (RC-1, RC-11); `retrieval.evidence.verify` is served by
-retrieval and asked by contexts.
+retrieval and asked by contexts. A request is sent by the agent, which asks contexts for it and gives the answer back to be kept (RC-20).
 
 A snapshot is a JSON object; it is stored, listed and exported as it was made, or as it was imported. Records of the format before
 `protocol` (RC-16) have other fields, so a snapshot crosses as an object, not as a model.
 """
 
+from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -23,6 +24,8 @@ INPUT_CHARACTERS_MIN, INPUT_CHARACTERS_MAX = 1024, 24_000
 EVIDENCE_MAX = 10
 PAGE_SIZE_MAX = 100
 ANSWER_CHARACTERS_MAX = 32_000  # RC-14
+# How long a provider's answer is waited for.
+ANSWER_SECONDS_MAX = 300.0
 
 # Key of the PostgreSQL advisory lock between publishing (exclusive) and saving what was verified (shared); see RC-4.
 PUBLICATION_LOCK = 0x6D61_7267_7075_62
@@ -178,9 +181,53 @@ class ParsedResponse(Message):
     usage: dict[str, int | None] | None = None
 
 
+class SendableContext(Message):
+    """The request of a snapshot, verified anew just now (RC-20). `input_characters` and the body's limits are for whoever sends it."""
+
+    snapshot: dict[str, Any]
+
+
+class KeepAnswer(Message):
+    """What a provider has answered to a snapshot's request, as it came; to be judged and stored.
+
+    Attributes:
+        provider: by its name in the configuration.
+        body: the response's bytes, in base64.
+        took_ms: from sending to the last byte.
+    """
+
+    context: UUID
+    provider: str
+    body: str
+    took_ms: int
+
+
+class Answer(ParsedResponse):
+    """An answer as it is stored beside its snapshot. `response_sha256` is of the response's bytes."""
+
+    id: UUID
+    context_id: UUID
+    provider: str
+    took_ms: int
+    response_sha256: str
+    created_by: UUID
+    created_at: datetime
+
+
+class AnswerList(Message):
+    """All answers of a snapshot, oldest first."""
+
+    items: list[Answer]
+
+
 EVIDENCE_VERIFY = Query("retrieval.evidence.verify", VerifyEvidence, VerifiedEvidence, owner="retrieval")
 CONTEXT_PREPARE = Query("contexts.evidence.prepare", PrepareContext, StoredContext, owner="contexts", idempotent=False)
 CONTEXT_GET = Query("contexts.evidence.get", ContextRef, StoredContext, owner="contexts")
 CONTEXT_LIST = Query("contexts.evidence.list", ListContexts, ContextPage, owner="contexts")
 CONTEXT_EXPORT = Query("contexts.evidence.export", ExportContexts, ContextLines, owner="contexts")
+CONTEXT_SENDABLE = Query("contexts.evidence.sendable", ContextRef, SendableContext, owner="contexts")
+ANSWER_KEEP = Query("contexts.answer.keep", KeepAnswer, Answer, owner="contexts", idempotent=False)
+ANSWER_LIST = Query("contexts.answer.list", ContextRef, AnswerList, owner="contexts")
+# The agent has the providers' keys: it sends the request, once.
+CONTEXT_ANSWER = Query("agent.evidence.answer", ContextRef, Answer, owner="agent", timeout_seconds=ANSWER_SECONDS_MAX, idempotent=False)
 CONTEXT_PARSE = Query("contexts.evidence.parse", ParseResponse, ParsedResponse, owner="contexts")

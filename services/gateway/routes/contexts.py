@@ -15,6 +15,7 @@ from services.gateway.strict_route import Body, Id, StrictRoute
 from shared.contracts import evidence
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.evidence import (
+    ANSWER_SECONDS_MAX,
     EVIDENCE_MAX,
     INPUT_CHARACTERS_MAX,
     INPUT_CHARACTERS_MIN,
@@ -22,6 +23,8 @@ from shared.contracts.evidence import (
     OUTPUT_TOKENS_MAX,
     OUTPUT_TOKENS_MIN,
     PAGE_SIZE_MAX,
+    Answer,
+    AnswerList,
     Completion,
     ContextLines,
     ContextRef,
@@ -123,3 +126,18 @@ async def context(context_id: UUID, caller: AdminCaller) -> Response:
 async def parse(context_id: UUID, body: ResponseToParse, caller: AdminCaller) -> Response:
     """Reads a response that was obtained elsewhere, strictly; stores nothing."""
     return as_json(await caller.ask(evidence.CONTEXT_PARSE, ParseResponse(context=context_id, response=body.response)))
+
+
+@router.post("/api/rag/contexts/{context_id}/answers", status_code=201, response_model=Answer, summary="Ask the model")
+async def answer(context_id: UUID, caller: AdminCaller) -> Response:
+    """Verifies everything anew, sends the stored body to the configured provider once, and stores what came. It is never tried again; a
+    client that leaves does not stop what is being paid for.
+    """
+    scope = caller.scope(ANSWER_SECONDS_MAX)
+    return as_json(await caller.bus.client.ask(evidence.CONTEXT_ANSWER, ContextRef(context=context_id), scope), 201)
+
+
+@router.get("/api/rag/contexts/{context_id}/answers", response_model=AnswerList, summary="List answers")
+async def answers(context_id: UUID, caller: AdminCaller) -> Response:
+    """Oldest first."""
+    return as_json(await caller.ask(evidence.ANSWER_LIST, ContextRef(context=context_id)))
