@@ -173,6 +173,12 @@ MARKDOWN = {
     "bold after what is struck through": (paragraph(struck("a"), bold("。b")), "~~&#97;~~**。b**\n"),
     "code with backticks and spaces": (paragraph(code("`a``b"), " ", code(" c "), " ", code(" d")), "``` `a``b ``` `  c  ` ` d`\n"),
     "a pipe in a cell": (table(["a|b", [code("c|d")]]), "| a\\|b | `c\\|d` |\n| --- | --- |\n"),
+    # Many readers make a link of an address, backslashes included.
+    "an address": ("see https://x.y/~user/#top, now", "see https://x.y/~user/#top, now\n"),
+    "an address that holds emphasis": ("https://x.y/a*b*c", "https\\://x.y/a\\*b\\*c\n"),
+    "two addresses that hold one": ("www.x.y/~a https://x.y/~b", "www\\.x.y/\\~a https\\://x.y/\\~b\n"),
+    "an address before bold": (paragraph("https://x.y/a", bold("b")), "https\\://x.y/a**b**\n"),
+    "a title that ends in a backslash": (paragraph(link("a", title="C:\\")), '[a](x.md "C:&#92;")\n'),
     "hidden characters": ("a\u202eb", "a&#8238;b\n"),
     "a target with spaces and brackets": (paragraph(link("a", target="My (b) <c>.md")), "[a](<My (b) \\<c\\>.md>)\n"),
     "a rule at the start of a note": ({"type": "rule"}, "***\n"),
