@@ -112,7 +112,7 @@ def test_withdrawal_is_said_in_the_front_matter(content: str, withdrawn: bool) -
 
 
 def test_what_stands_between_two_rules_or_behind_a_forgotten_end_is_found() -> None:
-    for content in ("---\n\nBefore.\n\n---\n\nAfter.\n", "---\ntitle: x\n\nBefore.\n---\nAfter.\n"):
+    for content in ("---\n\nBefore.\n\n---\n\nAfter.\n", "---\ntitle: x\n\nBefore.\n\n---\nAfter.\n"):
         assert "Before." in "".join(chunk.text for chunk in cut(content))
 
 
