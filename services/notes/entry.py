@@ -49,7 +49,7 @@ class Entry:
     answer: str
 
     def is_in(self, content: str) -> bool:
-        """Whether a note has it already: its own begin mark, also one that was indented or quoted by hand, or that stands in a section whose
+        """Whether a note has it already: its own begin mark, also indented or quoted by hand, or in a section whose
         end was removed. Within the whole section of another message it is what that message quotes.
         """
         mark, position = begin_mark(self.message_id), 0

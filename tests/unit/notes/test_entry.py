@@ -152,7 +152,8 @@ def test_what_a_note_or_a_text_leaves_open_swallows_nothing(before: str, text: s
 
 
 LINES = ["```", "~~~", "````", "<!--", "-->", "<pre>", "</pre>", "<?", "?>", "<![CDATA[", "]]>", "<script>", "</style>", "<!A", ">", "- ",
-         "1. ", "> ", "    ", " ", "\t", "x", "# h", "<div>", "`", "|", "[a]: b", "\u00a0", "\n", "\n", "\n\n", "\r\n", "\r", "\r\n\r\n"]  # fmt: skip
+         "1. ", "> ", "    ", " ", "\t", "x", "# h", "<div>", "`", "|", "[a]: b",
+         "\u00a0", "\n", "\n", "\n\n", "\r\n", "\r", "\r\n\r\n"]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(LINES), max_size=25).map("".join))
