@@ -147,6 +147,9 @@ class VaultWriter:
                 raise NoteStale(current)
             data = edit(raw.data)
             if data == raw.data:
+                # Whoever put it there, a change of ours that a crash cut short perhaps: it is answered for as any other.
+                os.fsync(descriptor)
+                os.fsync(place.directory)
                 return raw
             _require_size(data)
             _require_unwritten(descriptor)

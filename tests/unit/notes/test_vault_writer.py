@@ -160,6 +160,19 @@ def test_either_spelling_finds_the_note_which_keeps_its_own(root: Path, writer: 
     assert files(root)[name] == b"two"
 
 
+def test_of_two_notes_whose_names_differ_in_their_spelling_alone_the_one_named_is_changed(root: Path, writer: VaultWriter) -> None:
+    composed, decomposed = (unicodedata.normalize(form, "é.md") for form in ("NFC", "NFD"))
+    for name in (composed, decomposed):
+        (root / name).write_bytes(name.encode())
+    for name in (decomposed, composed):
+        named = Vault(root).named(path(name))
+        assert writer.replace(named, lambda _: b"new", digest(name.encode())).data == b"new"
+        with pytest.raises(NoteExists):
+            writer.create(named, b"x")
+    writer.trash(Vault(root).named(path(decomposed)), digest(b"new"))
+    assert files(root) == {composed: b"new", f".trash/{decomposed}": b"new"}
+
+
 def test_links_lead_nowhere(root: Path, writer: VaultWriter, tmp_path: Path) -> None:
     # bitbonsai/mcpvault#78
     outside = tmp_path / "outside"
@@ -693,6 +706,16 @@ def test_a_disk_that_fails_at_any_call_leaves_the_old_note_or_the_new_one(
             assert number > 3
             return
     pytest.fail("the calls do not end")
+
+
+def test_what_is_there_already_is_put_on_the_disk_before_it_is_answered_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash may have cut short the change that is asked for again."""
+    (root / "a.md").write_bytes(b"one")
+    synced: list[int] = []
+    fsync = os.fsync
+    monkeypatch.setattr(vault_writer.os, "fsync", lambda descriptor: (synced.append(os.fstat(descriptor).st_ino), fsync(descriptor)))
+    VaultWriter(Vault(root), None).replace(path("a.md"), lambda data: data)
+    assert synced == [(root / "a.md").stat().st_ino, root.stat().st_ino]
 
 
 def test_a_file_that_is_not_on_the_disk_for_good_is_never_put_in_place(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
