@@ -3,7 +3,9 @@
 import os
 import shutil
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,18 +138,16 @@ def test_a_name_in_another_case_is_the_file_where_the_file_system_says_so(root: 
 
 def folding(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a file system does that takes names for equal that differ in case."""
-    call = {name: getattr(os, name) for name in ("stat", "open")}
 
     def folded(name: str, directory: int | None) -> str:
         entries = os.listdir(directory) if directory is not None else []
         return name if name in entries else next((entry for entry in entries if entry.casefold() == name.casefold()), name)
 
-    for what in call:
-        monkeypatch.setattr(
-            vault_module.os, what, lambda name, *more, what=what, dir_fd=None, **options: call[what](
-                folded(name, dir_fd), *more, dir_fd=dir_fd, **options
-            ),
-        )  # fmt: skip
+    def fold(call: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda name, *more, dir_fd=None, **options: call(folded(name, dir_fd), *more, dir_fd=dir_fd, **options)
+
+    monkeypatch.setattr(vault_module.os, "stat", fold(os.stat))
+    monkeypatch.setattr(vault_module.os, "open", fold(os.open))
 
 
 def test_names_that_cannot_be_told_are_passed_over(root: Path) -> None:
