@@ -156,7 +156,7 @@ class Vault:
     def named(self, path: NotePath) -> NotePath:
         """The path by which the index knows what a client's path means.
 
-        Names compare after NFC. Where two files differ in nothing else each is its own note, and only one of them can have the NFC path: the
+        Names compare after NFC. Where two files differ in nothing else each is a note of its own, and only one can have the NFC path: the
         file that is spelled so, else the first by its spelling. The others' paths are as they are spelled. Where the file system takes
         names for equal that differ in case, the path has the case of the file.
         """

@@ -342,26 +342,64 @@ def _put_in_place(place: _Place, temporary: Temporary, descriptor: int, replaced
             raise NoSuchNote(place.name) from None
         temporary.named = True
         if not exchanged:
-            # Where names cannot change in one step the look before has to do.
+            # Where names cannot change, not even by a link, the look before has to do.
             os.rename(temporary.name, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
             os.fsync(place.directory)
-            return
-        out = _Place(place.top, place.directory, temporary.name)
-        try:
-            # At once, since our version may have to go; and again, since who had found the old file may only now have opened it.
+        elif _refused(place, temporary, descriptor, replaced, writers):
+            standing = _version(place).hash
+            raise NoteBusy if standing == replaced else NoteStale(standing)
+    _keep_late_edit(place, temporary, descriptor, replaced)
+
+
+def _refused(place: _Place, temporary: Temporary, descriptor: int, replaced: str, writers: Callable[[], Writers]) -> bool:
+    """After an exchange: remove what came out, or give it its name back where it must not be replaced."""
+    out = _Place(place.top, place.directory, temporary.name)
+    try:
+        # At once, since our version may have to go; and again, since who had found the old file may only now have opened it.
+        refused = _problem(out, descriptor, replaced, writers)
+        if refused is None:
+            os.fsync(place.directory)
             refused = _problem(out, descriptor, replaced, writers)
-            if refused is None:
-                os.fsync(place.directory)
-                refused = _problem(out, descriptor, replaced, writers)
-            if refused is None:
-                os.unlink(temporary.name, dir_fd=place.directory)
-                return
-        except OSError:
-            _give_back(place, out, temporary, replaced)
-            raise
+        if refused is None:
+            os.unlink(temporary.name, dir_fd=place.directory)
+            return False
+    except OSError:
         _give_back(place, out, temporary, replaced)
-        standing = _version(place).hash
-    raise NoteBusy if standing == replaced else NoteStale(standing)
+        raise
+    _give_back(place, out, temporary, replaced)
+    return True
+
+
+def _keep_late_edit(place: _Place, temporary: Temporary, descriptor: int, replaced: str) -> None:
+    """Who had found the replaced file by its name, but opened it only when that was over, writes into what has no name any more. Its bytes
+    come back: under the note's name if that still is our version, else into the trash.
+
+    Raises:
+        NoteStale: there was such an edit.
+    """
+    if _settled_hash(descriptor) == replaced:
+        return
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        data = file.read()
+    with durable_file.written(place.directory, data, Model.of_file(descriptor), temporary.hash) as late:
+        try:
+            with _opened_file(place) as ours:
+                _put_in_place(place, late, ours, temporary.hash)
+        except (NoSuchNote, NoteStale, NoteBusy):
+            _rescue(_Place(place.top, place.directory, late.name), [])
+    raise NoteStale(_version(place).hash)
+
+
+def _settled_hash(descriptor: int) -> str | None:
+    """Of a file's bytes, once nobody writes it any more, or time is up."""
+    until = time.monotonic() + WRITERS_SECONDS
+    while True:
+        with durable_file.writers_of(descriptor) as writers:
+            found = _hash(descriptor)
+            if writers() != "some" or time.monotonic() > until:
+                return found
+        time.sleep(WRITERS_STEP_SECONDS)
 
 
 def _problem(place: _Place, descriptor: int, replaced: str, writers: Callable[[], Writers]) -> Exception | None:
@@ -530,15 +568,23 @@ def _sight(place: _Place, held: ExitStack, patient_with: int | None = None) -> _
 
 def _version(place: _Place) -> _Version:
     try:
+        with _opened_file(place) as descriptor, durable_file.writers_of(descriptor) as writers:
+            found = _hash(descriptor)
+            return _Version(found, busy=found is not None and writers() == "some")
+    except NoSuchNote:
+        return _Version(None, busy=False)
+
+
+@contextmanager
+def _opened_file(place: _Place) -> Iterator[int]:
+    try:
         descriptor = os.open(place.name, FILE_FLAGS, dir_fd=place.directory)
     except OSError as error:
         if is_absence(error):
-            return _Version(None, busy=False)
+            raise NoSuchNote(place.name) from None
         raise
     try:
-        with durable_file.writers_of(descriptor) as writers:
-            found = _hash(descriptor)
-            return _Version(found, busy=found is not None and writers() == "some")
+        yield descriptor
     finally:
         os.close(descriptor)
 

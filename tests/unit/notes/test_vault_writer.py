@@ -40,15 +40,18 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture(params=["renameat2", "links", "renames alone"])
 def writer(root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> VaultWriter:
     """On file systems that know more or less."""
+    knowing(monkeypatch, request.param)
+    return VaultWriter(Vault(root), None)
 
+
+def knowing(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     def no_links(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    if request.param != "renameat2":
+    if what != "renameat2":
         monkeypatch.setattr(durable_file, "_renameat2", lambda *_: False)
-    if request.param == "renames alone":
+    if what == "renames alone":
         monkeypatch.setattr(os, "link", no_links)
-    return VaultWriter(Vault(root), None)
 
 
 def path(text: str) -> NotePath:
@@ -320,6 +323,47 @@ def test_an_edit_between_our_read_and_our_write_is_kept(
     assert (tmp_path / "elsewhere.md").read_bytes() == b"elsewhere"
 
 
+@pytest.mark.parametrize("what_is_known", ["renameat2", "links", "renames alone"])
+@pytest.mark.parametrize("leases", [True, False])
+def test_an_edit_of_the_replaced_file_is_kept_even_where_it_has_no_name_any_more(
+    root: Path, monkeypatch: pytest.MonkeyPatch, what_is_known: str, leases: bool
+) -> None:
+    """The other program found it by its name before we changed that, and opens it when everything seems over."""
+    note = root / "a.md"
+    note.write_bytes(b"one")
+    theirs = os.open(note, os.O_PATH)
+    knowing(monkeypatch, what_is_known)
+    settled = vault_writer._settled_hash
+
+    def late(descriptor: int) -> str | None:
+        monkeypatch.setattr(vault_writer, "_settled_hash", settled)
+        Path(f"/proc/self/fd/{theirs}").write_bytes(b"theirs")
+        return settled(descriptor)
+
+    monkeypatch.setattr(vault_writer, "_settled_hash", late)
+    if not leases:
+        no_leases(monkeypatch)
+    with pytest.raises(NoteStale) as caught:
+        replace(VaultWriter(Vault(root), None), "a.md", b"one", b"two")
+    os.close(theirs)
+    assert caught.value.current == digest(b"theirs")
+    assert files(root) == {"a.md": b"theirs"}
+
+
+@pytest.mark.parametrize("what_is_known", ["links", "renames alone"])
+def test_an_edit_in_place_is_kept_where_names_cannot_change_in_one_step(
+    root: Path, monkeypatch: pytest.MonkeyPatch, what_is_known: str
+) -> None:
+    note = root / "a.md"
+    note.write_bytes(b"one")
+    no_leases(monkeypatch)
+    knowing(monkeypatch, what_is_known)
+    before_rename(monkeypatch, lambda: note.write_bytes(b"theirs"))
+    with pytest.raises(NoteStale):
+        replace(VaultWriter(Vault(root), None), "a.md", b"one", b"two")
+    assert files(root).pop("a.md") == b"theirs"
+
+
 def no_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EINVAL, "Invalid argument")
@@ -327,7 +371,7 @@ def no_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable_file.fcntl, "fcntl", refuse)
 
 
-def before_rename(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
+def before_rename(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Have something happen once, at the last moment before names change."""
     rename = durable_file._renameat2
     done: list[bool] = []
@@ -594,10 +638,10 @@ while True:
 
 
 @pytest.mark.timeout(60)
-def test_no_line_that_other_processes_append_by_name_is_lost_while_the_note_is_changed(root: Path) -> None:
+def test_no_line_that_other_processes_append_by_name_is_lost_while_the_note_is_changed(root: Path, writer: VaultWriter) -> None:
     seed = random.randrange(2**32)
     logging.getLogger(__name__).warning("seed %d", seed)
-    note, writer, ours = root / "a.md", VaultWriter(Vault(root), None), 0
+    note, ours = root / "a.md", 0
     note.write_bytes(b"start\n" + b"filler text\n" * 10_000)
     programs = [
         subprocess.Popen([sys.executable, "-c", APPENDING, note, f"p{number}", str(seed + number)], stdout=subprocess.PIPE, text=True)
