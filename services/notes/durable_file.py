@@ -146,7 +146,8 @@ def discard(directory: int, name: str, is_known: Callable[[str], bool], *, prove
             # Asked last: who has opened it meanwhile waits for the lease, and has not written yet.
             if writers() not in (("none",) if proven else ("none", "unknown")):
                 return False
-            os.unlink(name, dir_fd=directory)
+            with contextlib.suppress(FileNotFoundError):  # set aside
+                os.unlink(name, dir_fd=directory)
             return True
     finally:
         os.close(descriptor)
@@ -185,9 +186,7 @@ def exchange(directory: int, name: str, other: str) -> bool:
     """
     if _renameat2(directory, name, directory, other, _EXCHANGE):
         return True
-    found = _NAME.fullmatch(name)
-    assert found is not None
-    aside = _temporary_name(found["replaced"], found["written"])
+    aside = _another_name(name)
     try:
         os.link(other, aside, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except OSError as error:
@@ -201,6 +200,17 @@ def exchange(directory: int, name: str, other: str) -> bool:
         raise
     os.rename(aside, name, src_dir_fd=directory, dst_dir_fd=directory)
     return True
+
+
+def set_aside(directory: int, name: str) -> str:
+    """Give a temporary file another temporary name, which is returned: nobody else knows it, so that what bears it is what was looked at.
+
+    Raises:
+        OSError: it is not there, or the disk fails.
+    """
+    aside = _another_name(name)
+    rename_new(directory, name, directory, aside)
+    return aside
 
 
 def name_is_taken(directory: int, name: str) -> bool:
@@ -264,6 +274,12 @@ def _renameat2(source: int, name: str, target: int, new_name: str, flags: int) -
 
 def _temporary_name(replaced: str, written: str) -> str:
     return f".marginalia-{secrets.token_hex(6)}.{replaced}-{written}"
+
+
+def _another_name(name: str) -> str:
+    found = _NAME.fullmatch(name)
+    assert found is not None
+    return _temporary_name(found["replaced"], found["written"])
 
 
 def _write_whole(descriptor: int, data: bytes) -> None:

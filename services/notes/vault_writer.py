@@ -532,7 +532,9 @@ def _numbered(name: str, number: int) -> str:
     return stem.encode()[: FILE_NAME_BYTES_MAX - len(end.encode())].decode(errors="ignore") + end
 
 
-def _sweep(place: _Place, directories: list[str]) -> None:
+def _sweep(left: _Place, directories: list[str]) -> None:
+    # Should the lock have been lost with the database, a writer may be about to exchange the file for another.
+    place = _Place(left.top, left.directory, durable_file.set_aside(left.directory, left.name))
     if not stat.S_IMODE(os.stat(place.name, dir_fd=place.directory, follow_symlinks=False).st_mode):
         os.unlink(place.name, dir_fd=place.directory)  # unfinished, it has never had a note's name
         return

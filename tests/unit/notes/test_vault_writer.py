@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -798,7 +798,33 @@ def test_what_a_crash_has_left_is_cleared_away_and_an_edit_of_another_program_is
     assert survey.notes == {}
     assert sorted(survey.temporary) == sorted(f"sub/{name}" for name in names.values())
     VaultWriter(Vault(root), None).sweep(survey.temporary)
-    assert files(root) == {"sub/.marginalia-not-ours": b"x", f".trash/sub/rescued {'d' * 12}.md": b"three"}
+    found = files(root)
+    assert found.pop("sub/.marginalia-not-ours") == b"x"
+    assert [(name.startswith(".trash/sub/rescued "), data) for name, data in found.items()] == [(True, b"three")]
+
+
+@pytest.mark.parametrize("replaced", [b"one", b"theirs"])
+def test_what_is_cleared_away_while_a_writer_has_lost_its_lock_is_no_edit(
+    root: Path, monkeypatch: pytest.MonkeyPatch, replaced: bytes
+) -> None:
+    """The database went away, another process took the lock: its sweep and our exchange meet."""
+    (root / "a.md").write_bytes(b"one")
+    discard = durable_file.discard
+
+    def exchanged_meanwhile(directory: int, name: str, *more: Any, **options: Any) -> bool:
+        monkeypatch.setattr(durable_file, "discard", discard)
+        (root / "a.md").write_bytes(replaced)
+        with contextlib.suppress(FileNotFoundError):
+            durable_file.exchange(directory, temporary, "a.md")
+        return discard(directory, name, *more, **options)
+
+    directory = os.open(root, os.O_RDONLY)
+    temporary = f".marginalia-{'0' * 12}.{digest(b'one')[:16]}-{digest(b'two')[:16]}"
+    (root / temporary).write_bytes(b"two")
+    monkeypatch.setattr(durable_file, "discard", exchanged_meanwhile)
+    VaultWriter(Vault(root), None).sweep([temporary])
+    os.close(directory)
+    assert files(root) == {"a.md": replaced}
 
 
 def test_no_descriptor_is_left_open(root: Path, writer: VaultWriter) -> None:
