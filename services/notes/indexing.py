@@ -14,7 +14,7 @@ from services.notes.changes import Before, Seen
 from services.notes.durable_file import digest
 from services.notes.losses import Loss
 from services.notes.note_path import NotePath
-from services.notes.vault import FileStat, NoSuchNote, NoteInaccessible, NoteUnreadable, RawNote, Survey, Vault
+from services.notes.vault import FileStat, NoSuchNote, NoteInaccessible, NoteTooLarge, NoteUnreadable, RawNote, Survey, Vault
 from services.notes.vault_writer import VaultWriter
 from services.notes.write_lock import WriteLocks
 from shared.database.pool import Pool, connection
@@ -148,6 +148,9 @@ class Indexer:
         for path in paths:
             try:
                 raw = self._vault.read(NotePath(path))
+            except NoteTooLarge as error:
+                batch.read[path] = too_large(path, error.stat), error.stat
+                continue
             except (NoSuchNote, NoteUnreadable, NoteInaccessible) as error:
                 # Gone or replaced since it was seen, or not readable at present: the next scan sees.
                 logger.info("%s was not read: %s", path, error)
@@ -199,6 +202,15 @@ def seen_of(path: str, raw: RawNote) -> Seen:
     # What may have changed again unseen is stored with a stat that no file has, so that the next look reads it, also after a crash.
     stat = raw.stat if raw.settled else replace(raw.stat, ctime_ns=0)
     return Seen(path, stat, digest(raw.data), found.title, found.tags)
+
+
+def too_large(path: str, stat: FileStat) -> Seen:
+    """What the index has of a file that is not read: its name, and a version of which only is told that it is another one. It is there,
+    and a note again once it is smaller.
+    """
+    return Seen(
+        path, stat, digest(f"{stat.inode} {stat.size} {stat.mtime_ns}".encode()), metadata.from_name(path.rpartition("/")[2]).title, []
+    )
 
 
 def _missing(survey: Survey, known: dict[str, Known]) -> set[str]:

@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from services.notes import front_matter
 from services.notes.front_matter import FrontMatterError, Value
 from services.notes.note_path import is_plain_text, nfc
+from shared.contracts.front_matter import split
 
 TITLE_CHARACTERS_MAX = 1000
 TAGS_MAX = 500
@@ -47,7 +48,7 @@ class Metadata:
 
 def extract(text: str, file_name: str) -> Metadata:
     """Title and tags of a note's whole text. Hostile front matter is passed over."""
-    parts = front_matter.split(text)
+    parts = split(text)
     matter = _front_matter(parts.source)
     scan = _Scan()
     scan.read(parts.body)

@@ -26,7 +26,7 @@ HINTS_MAX = 2000
 
 
 class Hints:
-    """Touched paths, gathered until they are taken; relative to the watched directory, NFC."""
+    """Touched paths, gathered until they are taken; relative to the watched directory."""
 
     def __init__(self) -> None:
         self._paths: set[str] = set()
@@ -93,7 +93,8 @@ def _watch(directory: Path, stop: threading.Event, hints: Hints, tell: Callable[
                 established = True
                 tell(hints.add_everything)
             if batch:
-                touched = [nfc(os.path.relpath(path, root)) for _, path in batch]
+                paths = {os.path.relpath(path, root) for _, path in batch}
+                touched = paths | set(map(nfc, paths))  # it may be either in the index
                 tell(lambda touched=touched: hints.add(*touched))  # type: ignore[misc]
     except (OSError, RuntimeError) as error:
         # Too many watches, or the directory has gone: looking at everything more often has to do.

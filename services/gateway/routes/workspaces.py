@@ -167,6 +167,7 @@ async def list_notes(
     return as_json(await caller.ask(notes.NOTE_LIST, request))
 
 
+@router.head("/api/workspaces/{workspace_id}/notes/{path:any}", include_in_schema=False)  # RFC 9110, 9.3.2: wherever GET is
 @router.get(
     "/api/workspaces/{workspace_id}/notes/{path:any}",
     response_model=Note,

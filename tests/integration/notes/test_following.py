@@ -11,8 +11,9 @@ import pytest
 from services.notes import keeping
 from services.notes import vault as vault_module
 from services.notes.indexing import Indexer, Outcome
-from services.notes.vault import Survey, Vault
-from tests.integration.notes.conftest import NOTICED_SECONDS, Asker, Serving
+from services.notes.vault import NOTE_BYTES_MAX, Survey, Vault
+from shared.contracts.errors import ErrorCode
+from tests.integration.notes.conftest import NOTICED_SECONDS, Asker, Serving, refused
 from tests.support.polling import eventually
 
 
@@ -57,6 +58,21 @@ async def test_creations_edits_moves_and_deletions_of_other_programs_are_told(va
 
     kinds = [(change.kind, change.path) for change in await service.changes(workspace)]
     assert [kind for kind, _ in kinds] == ["created", "updated", "updated", "moved", "moved", "deleted"]
+
+
+async def test_a_note_that_grows_too_large_is_updated_and_a_note_again_when_it_shrinks(vault: Path, service: Asker) -> None:
+    workspace = (await service.workspace()).id
+    (vault / "a.md").write_text("# A")
+    await service.told(workspace, "created", "a.md")
+    with (vault / "a.md").open("r+b") as file:
+        file.truncate(NOTE_BYTES_MAX + 1)
+    grown = await service.told(workspace, "updated", "a.md")
+    await refused(service.read(workspace, "a.md"), ErrorCode.NOTE_UNREADABLE)
+    (vault / "a.md").rename(vault / "b.md")
+    assert (await service.told(workspace, "moved", "b.md")).content_hash == grown.content_hash
+    (vault / "b.md").write_text("# B")
+    assert (await service.told(workspace, "updated", "b.md")).content_hash == sha("# B")
+    assert [change.kind for change in await service.changes(workspace)] == ["created", "updated", "moved", "updated"]
 
 
 async def test_the_last_state_of_a_file_written_bit_by_bit_wins(vault: Path, service: Asker) -> None:
