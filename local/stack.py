@@ -173,7 +173,9 @@ def http_program(name: str, module: str, port: int) -> Program:
         ready, _ = await asyncio.to_thread(answers_ok, f"http://{_LOOPBACK}:{port}/healthz", 1.0)
         return ready
 
-    return Program(name, (sys.executable, "-m", module, "--port", str(port)), is_ready=is_ready)
+    # Two threads a product would take both cores of a small machine from the chat.
+    environment = {"OPENBLAS_NUM_THREADS": "1"}
+    return Program(name, (sys.executable, "-m", module, "--port", str(port)), environment, is_ready=is_ready)
 
 
 def _gateway_url(host: str, port: int) -> str:

@@ -2,9 +2,10 @@
 
 import argparse
 import logging
-import os
 
 import uvicorn
+
+from local.embedder.server import app
 
 
 def main() -> None:
@@ -13,10 +14,6 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    # Read when NumPy is imported. Two threads a product would take both cores of a small machine from the chat.
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    from local.embedder.server import app
-
     uvicorn.run(app(), host="127.0.0.1", port=options.port, log_level="warning", access_log=False, timeout_graceful_shutdown=3)
 
 

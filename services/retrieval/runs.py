@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
-from services.retrieval import publications
-from services.retrieval.index_writer import IndexWriter
+from services.retrieval.publications import Seen
 from services.retrieval.search import Answer, Found, Searcher
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import Workspace
@@ -15,7 +14,6 @@ from shared.contracts.retrieval import (
     CatalogRevision,
     CreateRun,
     ListRuns,
-    Publication,
     Run,
     RunChunk,
     RunDocument,
@@ -33,10 +31,9 @@ PAGE_SIZE_MAX = 100
 class Runs:
     """Makes runs and reads them back."""
 
-    def __init__(self, pool: Pool, searcher: Searcher, writer: IndexWriter) -> None:
+    def __init__(self, pool: Pool, searcher: Searcher) -> None:
         self._pool = pool
         self._searcher = searcher
-        self._writer = writer
 
     async def create(self, request: CreateRun, scope: Scope) -> Run:
         """Search, and keep what was found. Where nothing can be searched the run is kept as failed, if it can be."""
@@ -48,8 +45,7 @@ class Runs:
                 raise
             answer = None
         async with transaction(self._pool) as db:
-            seen = await publications.of(db, [one.id for one in answer.searched], self._writer.space) if answer else []
-            run = _run(request, answer, seen, round((time.perf_counter() - began) * 1000))
+            run = _run(request, answer, round((time.perf_counter() - began) * 1000))
             owner = scope.account.id if scope.account else None
             body = run.model_dump(mode="json")
             await db.execute(
@@ -94,7 +90,8 @@ def _owner(account: Account | None) -> UUID | None:
     return account.id if account is not None and account.role != "admin" else None
 
 
-def _run(request: CreateRun, answer: Answer | None, seen: Sequence[Publication], took_ms: int) -> Run:
+def _run(request: CreateRun, answer: Answer | None, took_ms: int) -> Run:
+    seen = answer.seen if answer else []
     vectors = None
     if answer is not None and answer.dense_used:
         vectors = [
@@ -123,7 +120,7 @@ def _run(request: CreateRun, answer: Answer | None, seen: Sequence[Publication],
     )
 
 
-def corpus_fingerprint(seen: Sequence[Publication]) -> str:
+def corpus_fingerprint(seen: Sequence[Seen]) -> str:
     """One SHA-256 over the workspaces' own."""
     lines = "".join(f"{one.workspace} {one.corpus_fingerprint}\n" for one in sorted(seen, key=lambda one: one.workspace))
     return hashlib.sha256(lines.encode()).hexdigest()

@@ -66,18 +66,18 @@ class Vectors:
             return False
         ready = [row for row in rows if row["vector"] is not None]
         if ready:
-            await self._writer.set_dense([(row["id"], row["passage_sha"], row["vector"]) for row in ready])
+            await self._writer.set_dense([(row["point"], row["vector"]) for row in ready])
             return True
         chosen = rows[:PASSAGES_PER_REQUEST]
         vectors = await self._embedder.passages([embedded_text(row["heading_path"], row["text"]) for row in chosen])
         await self._keep(chosen, vectors)
-        await self._writer.set_dense([(row["id"], row["passage_sha"], vector) for row, vector in zip(chosen, vectors, strict=True)])
+        await self._writer.set_dense([(row["point"], vector) for row, vector in zip(chosen, vectors, strict=True)])
         return True
 
     async def _due(self) -> list[asyncpg.Record]:
         async with connection(self._pool) as db:
             return await db.fetch(
-                "SELECT c.id, c.heading_path, c.text, c.passage_sha, v.vector FROM chunks c JOIN documents d ON d.id = c.document "
+                "SELECT c.point, c.heading_path, c.text, c.passage_sha, v.vector FROM chunks c JOIN documents d ON d.id = c.document "
                 "LEFT JOIN vectors v ON v.space = $1 AND v.passage_sha = c.passage_sha WHERE NOT c.dense AND c.in_index "
                 "ORDER BY d.modified_at DESC, d.id, c.ordinal LIMIT $2",
                 self._writer.space, REUSED_PER_WRITE,

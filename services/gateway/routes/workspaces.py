@@ -50,6 +50,8 @@ router = APIRouter(route_class=StrictRoute)
 ENTITY_TAG = re.compile(r'^(W/)?"[\x21\x23-\x7e\x80-\xff]*"$')
 PATH_CHARACTERS_MAX = 2000
 TITLE_CHARACTERS_MAX = 1000
+# Of a note: what is between services.
+NOT_SHOWN = {"revision", "properties"}
 _PRECONDITIONS: dict[int | str, dict[str, Any]] = {
     412: {"description": "`note_stale` with `current_hash`: the note is another version. `note_exists`: there is one already."},
     428: {"description": "`precondition_required`: the version is not named."},
@@ -170,7 +172,7 @@ async def list_notes(
 @router.get(
     "/api/workspaces/{workspace_id}/notes/{path:any}",
     response_model=Note,
-    response_model_exclude={"revision"},
+    response_model_exclude=NOT_SHOWN,
     responses={200: {"content": {MARKDOWN: {}}}, 304: {"description": "If-None-Match names the current version."}},
     summary="Read a note",
 )
@@ -183,13 +185,13 @@ async def read_note(workspace_id: UUID, request: Request, caller: AnyCaller) -> 
         return Response(status_code=304, headers=headers)
     if prefers_markdown(request.headers.get("accept", "")):
         return Response(note.content.encode(), headers=headers, media_type=f"{MARKDOWN}; charset=utf-8")
-    return Response(note.model_dump_json(exclude={"revision"}), headers=headers, media_type="application/json")
+    return Response(note.model_dump_json(exclude=NOT_SHOWN), headers=headers, media_type="application/json")
 
 
 @router.put(
     "/api/workspaces/{workspace_id}/notes/{path:any}",
     response_model=Note,
-    response_model_exclude={"revision"},
+    response_model_exclude=NOT_SHOWN,
     responses={201: {"model": Note, "description": "Created."}, **_PRECONDITIONS},
     summary="Create or replace a note",
 )
@@ -209,7 +211,7 @@ async def put_note(workspace_id: UUID, body: NoteText, request: Request, caller:
 @router.patch(
     "/api/workspaces/{workspace_id}/notes/{path:any}",
     response_model=Note,
-    response_model_exclude={"revision"},
+    response_model_exclude=NOT_SHOWN,
     responses={409: {"description": "`note_stale` with `current_hash`, `match_not_unique` with `matches`, `match_not_found`."}},
     summary="Change one place of a note",
 )
@@ -235,7 +237,7 @@ async def delete_note(workspace_id: UUID, request: Request, caller: AnyCaller) -
 @router.post(
     "/api/workspaces/{workspace_id}/notes/{path:any}/move",
     response_model=Note,
-    response_model_exclude={"revision"},
+    response_model_exclude=NOT_SHOWN,
     responses={409: {"description": "`note_exists`: the new path is taken."}, **_PRECONDITIONS},
     summary="Move a note",
 )
@@ -249,7 +251,7 @@ async def move_note(workspace_id: UUID, body: Destination, request: Request, cal
 @router.post(
     "/api/workspaces/{workspace_id}/notes/{path:any}/entries",
     response_model=Note,
-    response_model_exclude={"revision"},
+    response_model_exclude=NOT_SHOWN,
     responses={201: {"model": Note, "description": "The note was made for it."}},
     summary="Append an exchange to a note",
 )
@@ -367,7 +369,7 @@ def _version(request: Request) -> str:
 def _as_note(note: Note, status: int = 200) -> Response:
     """The note as it is after a change, as GET answers it."""
     headers = {"ETag": f'"{note.content_hash}"'}
-    return Response(note.model_dump_json(exclude={"revision"}), status, headers, "application/json")
+    return Response(note.model_dump_json(exclude=NOT_SHOWN), status, headers, "application/json")
 
 
 def note_path(request: Request, *, action: bool = False) -> str:

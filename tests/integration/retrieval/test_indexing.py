@@ -68,7 +68,7 @@ async def test_notes_that_an_older_version_cut_are_cut_anew(stand: Stand) -> Non
         async with stand.start():
             await stand.settled(1)
         await stand.fetchval("UPDATE documents SET cut_version = 0")
-        await stand.fetchval("UPDATE chunks SET ordinal = 7, point_hash = ''")
+        await stand.fetchval("UPDATE chunks SET ordinal = 7, point = gen_random_uuid()")
         async with stand.start():
             await until(lambda: _is(stand, "SELECT ordinal FROM chunks", 0))
             await stand.settled(1)
