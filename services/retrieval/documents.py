@@ -96,7 +96,7 @@ async def document_id(pool: Pool, workspace: UUID, path: str, moved_from: str | 
             for candidate in paths:
                 if candidate in present:
                     return present[candidate]
-            if not rows:
+            if all(row["id"] != made for row in rows):
                 return made
     raise RuntimeError("a thousand notes were moved away from one path")
 
@@ -140,7 +140,7 @@ async def _hold(db: Connection, change: Change) -> None:
     if isinstance(change, Moved):
         await held.move(db, change.workspace, change.from_path, change.path, change.revision)
     elif isinstance(change, Gone):
-        await held.hold(db, change.workspace, change.path, None, change.revision or 0)
+        await held.hold(db, change.workspace, change.path, None, change.revision)
     else:
         await held.hold(db, change.workspace, change.path, change.content_hash, change.revision)
 

@@ -34,12 +34,18 @@ async def of(db: Connection, workspace: UUID) -> list[Held]:
     return [Held(*row.values()) for row in rows]
 
 
-async def hold(db: Connection, workspace: UUID, path: str, content_hash: str | None, revision: int) -> None:
-    """The note is now of that content; an older state than the known one is passed over."""
+async def among(db: Connection, workspace: UUID, paths: Collection[str]) -> set[str]:
+    """Those of the paths whose notes wait."""
+    rows = await db.fetch("SELECT path FROM held WHERE workspace = $1 AND path = ANY($2)", workspace, list(paths))
+    return {row["path"] for row in rows}
+
+
+async def hold(db: Connection, workspace: UUID, path: str, content_hash: str | None, revision: int | None) -> None:
+    """The note is now of that content. An older state than the known one is passed over; `revision` None: it was seen to be so."""
     await db.execute(
-        "INSERT INTO held AS h (workspace, path, content_hash, revision) VALUES ($1, $2, $3, $4) "
-        "ON CONFLICT (workspace, path) DO UPDATE SET content_hash = $3, revision = $4, "
-        "moved_from = CASE WHEN $3::text IS NOT NULL THEN h.moved_from END WHERE h.revision <= $4",
+        "INSERT INTO held AS h (workspace, path, content_hash, revision) VALUES ($1, $2, $3, coalesce($4, 0)) "
+        "ON CONFLICT (workspace, path) DO UPDATE SET content_hash = $3, revision = coalesce($4, h.revision), "
+        "moved_from = CASE WHEN $3::text IS NOT NULL THEN h.moved_from END WHERE h.revision <= coalesce($4, h.revision)",
         workspace, path, content_hash, revision,
     )  # fmt: skip
     await db.execute(

@@ -140,22 +140,24 @@ class Indexer:
         for one in batch:
             by_workspace.setdefault(one.workspace, []).append(one.path)
         known = {workspace: await documents.known(self._pool, workspace, paths) for workspace, paths in by_workspace.items()}
-        work = (self._prepare(one, known[one.workspace].get(one.path)) for one in batch)
+        async with connection(self._pool) as db:
+            waiting = {workspace: await held.among(db, workspace, paths) for workspace, paths in by_workspace.items()}
+        work = (self._prepare(one, known[one.workspace].get(one.path), held=one.path in waiting[one.workspace]) for one in batch)
         prepared = await asyncio.gather(*work, return_exceptions=True)
         for outcome in prepared:
             if isinstance(outcome, BaseException) and not isinstance(outcome, ServiceError):
                 raise outcome
         return cast("list[_Prepared]", prepared)
 
-    async def _prepare(self, one: Dirty, stored: Known | None, vacated: Collection[str] = ()) -> _Prepared:
-        """The change to store; None where there is nothing to do."""
-        if stored is not None and one.content_hash is not None and stored.is_of(one.content_hash) and not one.moved_from:
+    async def _prepare(self, one: Dirty, stored: Known | None, vacated: Collection[str] = (), *, held: bool = False) -> _Prepared:
+        """The change to store; None where there is nothing to do. `held`: another change of the note waits to be published."""
+        if stored is not None and one.content_hash is not None and stored.is_of(one.content_hash) and not one.moved_from and not held:
             return None
         try:
             async with self._reading:
                 note = await self._client.ask(notes.NOTE_READ, ReadNote(workspace=one.workspace, path=one.path), Scope.root(READ_SECONDS))
         except ServiceError as error:
-            return self._unread(one, stored, error)
+            return self._unread(one, stored, error, held=held)
         document = stored.id if stored else await documents.document_id(self._pool, one.workspace, note.path, one.moved_from, vacated)
         try:
             cut = await asyncio.get_running_loop().run_in_executor(self._thread, cut_note, one.workspace, document, note)
@@ -164,13 +166,13 @@ class Indexer:
             return ServiceError(ErrorCode.INTERNAL, "it could not be cut into passages")
         return cut, document
 
-    def _unread(self, one: Dirty, stored: Known | None, error: ServiceError) -> _Prepared:
+    def _unread(self, one: Dirty, stored: Known | None, error: ServiceError, *, held: bool) -> _Prepared:
         if error.code is ErrorCode.WORKSPACE_NOT_FOUND:
             return None  # no longer served: what is known of it stays
         if error.code not in (ErrorCode.NOTE_NOT_FOUND, ErrorCode.NOTE_UNREADABLE, ErrorCode.PATH_INVALID):
             return error
         if stored is None:
-            return None
+            return (Gone(one.workspace, one.path, one.revision), None) if held else None
         revision = one.revision if one.missed is None else None
         return Gone(one.workspace, one.path, revision if revision is not None else stored.revision, one.missed), None
 

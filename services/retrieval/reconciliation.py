@@ -74,6 +74,7 @@ class Reconciliation:
             for path, known in stored.items()
             if path not in paths and (waiting is None or path not in waiting or waiting[path] is not None)
         ]
+        missed += [Dirty(workspace, path) for path, kept in (waiting or {}).items() if kept and path not in paths and path not in stored]
         return changed + missed
 
     async def _waiting(self, workspace: UUID) -> dict[str, str | None] | None:

@@ -21,7 +21,7 @@ from services.gateway.responses import as_json, open_streams
 from services.gateway.routes.chat import EventStreamResponse
 from services.gateway.sse_frame import event_frame
 from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
-from shared.contracts import notes
+from shared.contracts import notes, retrieval
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import (
     AppendExchange,
@@ -43,6 +43,7 @@ from shared.contracts.notes import (
     WorkspaceList,
     WorkspaceRef,
 )
+from shared.contracts.retrieval import PUBLISH_SECONDS_MAX, ConfigurePublishing, PublishMode
 from shared.contracts.subject import Empty
 from shared.messaging.bus import Bus
 
@@ -62,6 +63,7 @@ class WorkspaceChange(Body):
     """What to change; what is absent stays."""
 
     title: Annotated[NotBlank, Field(max_length=200)] | None = None
+    publish: PublishMode | None = None
 
 
 class NewWorkspace(Body):
@@ -135,8 +137,15 @@ async def get_workspace(workspace_id: UUID, caller: AnyCaller) -> Response:
 
 @router.patch("/api/workspaces/{workspace_id}", response_model=Workspace, summary="Change a workspace")
 async def change_workspace(workspace_id: UUID, body: WorkspaceChange, caller: AdminCaller) -> Response:
-    """Its title; the directory never changes. Admins only."""
-    return as_json(await caller.ask(notes.WORKSPACE_UPDATE, UpdateWorkspace(workspace=workspace_id, title=body.title)))
+    """Its title, and whether changes publish by themselves; the directory never changes. Admins only.
+
+    From `manual` to `auto`, what is held is published at once.
+    """
+    changed = await caller.ask(notes.WORKSPACE_UPDATE, UpdateWorkspace(workspace=workspace_id, title=body.title))
+    if body.publish is not None:
+        configuring = ConfigurePublishing(workspace=workspace_id, publish=body.publish)
+        await caller.ask(retrieval.PUBLICATION_CONFIGURE, configuring, PUBLISH_SECONDS_MAX)
+    return as_json(changed)
 
 
 @router.get("/api/workspaces/{workspace_id}/members", response_model=MemberList, summary="Who may use a workspace")
