@@ -50,6 +50,7 @@ async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
         vectors = Vectors(pool, indexer, writer, embedder) if embedder else None
         publications = Publications(writer)
         searcher = Searcher(pool, bus.client, engine, writer, publications, embedder)
+        stack.push_async_callback(searcher.close)
         handlers = Handlers(pool, bus.client, searcher, Runs(pool, searcher), backlog, indexer, publications, vectors)
         feed = Feed(bus.nats, indexer, backlog)
         await feed.open()

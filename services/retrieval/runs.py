@@ -24,6 +24,7 @@ from shared.contracts.retrieval import (
 )
 from shared.database.pool import Pool, connection, transaction
 from shared.messaging.scope import Account, Scope
+from shared.telemetry import tracing
 
 PAGE_SIZE_MAX = 100
 
@@ -38,19 +39,27 @@ class Runs:
     async def create(self, request: CreateRun, scope: Scope) -> Run:
         """Search, and keep what was found. Where nothing can be searched the run is kept as failed, if it can be."""
         began = time.perf_counter()
+        told: dict[str, str | int] = {"mode": request.mode}
         try:
             answer = await self._searcher.search(request.mode, request.query, request.filters, request.limit, scope)
         except ServiceError as error:
+            told["error.type"] = error.code.value
             if error.code is not ErrorCode.RETRIEVAL_UNAVAILABLE:
                 raise
             answer = None
+        finally:
+            told["duration_ms"] = took_ms = round((time.perf_counter() - began) * 1000)
+            if "error.type" in told:
+                tracing.current().add_event("retrieval.run.failed", told)
         async with transaction(self._pool) as db:
-            run = _run(request, answer, round((time.perf_counter() - began) * 1000))
+            run = _run(request, answer, took_ms)
             owner = scope.account.id if scope.account else None
             body = run.model_dump(mode="json")
             await db.execute(
                 "INSERT INTO runs (id, account, created_at, body) VALUES ($1, $2, $3, $4)", run.id, owner, run.created_at, body
             )
+        if answer is not None:
+            tracing.current().add_event("retrieval.run.completed", {**told, "hits": len(run.results), "status": run.status})
         return run
 
     async def get(self, run: UUID, account: Account | None) -> Run:

@@ -8,6 +8,7 @@ of the tables it reads in one snapshot, so that it sees one publication whole, w
 import asyncio
 import base64
 import logging
+import time
 import unicodedata
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -46,6 +47,8 @@ HITS_PER_LEG_MAX = 6400
 # What a search waits for the engine, and for the query's vector.
 ENGINE_SECONDS = 0.8
 EMBEDDING_SECONDS = 0.8
+# A former model that does not answer is left alone for so long.
+FORMER_RESTS_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,13 @@ class Searcher:
         self._writer = writer
         self._publications = publications
         self._embedder = embedder
+        self._former: Embedder | None = None
+        self._former_rests_until = 0.0
+
+    async def close(self) -> None:
+        """Let go of the connections to a former model."""
+        if self._former is not None:
+            await self._former.close()
 
     async def search(self, mode: Mode, query: str, filters: Filters, limit: int, scope: Scope) -> Answer:
         """See the module.
@@ -155,13 +165,26 @@ class Searcher:
         return [readable[one] for one in dict.fromkeys(filters.workspaces)]
 
     async def _query_vector(self, query: str) -> bytes | None:
-        if self._embedder is None or not self._embedder.makes(self._writer.space):
+        space = self._writer.space
+        if self._embedder is None or space is None:
+            return None
+        embedder = self._embedder if self._embedder.makes(space) else self._former_embedder(space)
+        if embedder is None:
             return None
         try:
-            return await self._embedder.query(query, EMBEDDING_SECONDS)
+            return await embedder.query(query, EMBEDDING_SECONDS)
         except EmbeddingError as error:
             logger.warning("Searching by words alone: %s", error)
+            if embedder is self._former:
+                self._former_rests_until = time.monotonic() + FORMER_RESTS_SECONDS
             return None
+
+    def _former_embedder(self, space: str) -> Embedder | None:
+        """While the vectors of another model are being made the old ones answer, as long as the old model can be asked."""
+        if self._former is None or not self._former.makes(space):
+            assert self._embedder is not None  # so it is asked only then
+            self._former = self._embedder.of_space(space)
+        return self._former if time.monotonic() >= self._former_rests_until else None
 
     async def _legs(self, db: Connection, mode: Mode, query: str, vector: bytes | None, condition: index.Filter, limit: int) -> _Legs:
         words = query_vector(query)
