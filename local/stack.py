@@ -21,7 +21,7 @@ from local.supervisor import Program
 
 ROOT = Path(__file__).parents[1]
 DEMO_MODEL = "marginalia-demo"
-EMBEDDING_MODEL = "multilingual-e5-small"
+EMBEDDING_MODEL = "multilingual-e5-small+all-minilm-l6-v2"
 _LOOPBACK = "127.0.0.1"
 _EVERYWHERE = {"0.0.0.0": _LOOPBACK, "::": "[::1]"}  # noqa: S104 - asked for, not chosen
 

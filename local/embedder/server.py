@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from local.embedder.encoder import Encoded, Encoder, InputType
+from local.embedder.encoder import Encoder
+from local.embedder.model import NAME, Encoded, InputType
 from local.openai_server import Refused, as_json, common_routes, read
 
-MODEL = "multilingual-e5-small"
+MODEL = NAME
 _INPUTS_MAX = 2048
 # Short texts are computed together; between one such group and the next it is seen whether the client has gone.
 _TEXTS_AT_ONCE = 8
@@ -33,7 +34,7 @@ class EmbeddingsRequest(BaseModel):
     input: Text | Annotated[list[Text], Field(min_length=1, max_length=_INPUTS_MAX)]
     input_type: InputType = InputType.PASSAGE
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Literal[384] = 384
+    dimensions: Literal[769] = 769
 
 
 def app() -> Starlette:

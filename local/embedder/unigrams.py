@@ -2,7 +2,7 @@
 
 import re
 
-from local.embedder.model_file import Pieces
+from local.embedder.e5_file import Pieces
 
 # SentencePiece's mark of a word's beginning.
 _SPACE = "\u2581"
@@ -12,7 +12,7 @@ _UNKNOWN_PENALTY = 10.0
 _IMPOSSIBLE = float("-inf")
 
 
-class Vocabulary:
+class Unigrams:
     """Text to numbers of pieces."""
 
     def __init__(self, pieces: Pieces) -> None:
