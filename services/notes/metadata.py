@@ -56,6 +56,12 @@ def extract(text: str, file_name: str) -> Metadata:
     return Metadata(title[:TITLE_CHARACTERS_MAX], _distinct([*_listed_tags(matter.get("tags")), *scan.tags()]))
 
 
+def properties(text: str) -> dict[str, str]:
+    """The front matter's entries whose value is one text. Hostile front matter is passed over."""
+    matter = _front_matter(front_matter.split(text).source)
+    return {key: value for key, value in matter.items() if isinstance(value, str) and is_plain_text(key) and is_plain_text(value)}
+
+
 def from_name(file_name: str) -> Metadata:
     """What is known of a note that cannot be read as text."""
     return Metadata(nfc(file_name.rpartition(".")[0]), [])

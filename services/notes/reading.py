@@ -5,6 +5,7 @@ from services.notes.changes import modified_at
 from services.notes.durable_file import digest
 from services.notes.file_threads import FileThreads
 from services.notes.indexing import as_text, describe
+from services.notes.metadata import properties
 from services.notes.note_path import NotePath
 from services.notes.vault import NoSuchNote, NoteInaccessible, NoteUnreadable, RawNote, VaultUnavailable
 from services.notes.workspaces import Kept
@@ -54,6 +55,7 @@ async def read(pool: Pool, threads: FileThreads, request: ReadNote, account: Acc
         modified_at=modified_at(raw.stat),
         content=content,
         revision=entry.revision if entry else 0,
+        properties=properties(content),
     )
 
 

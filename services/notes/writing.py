@@ -18,6 +18,7 @@ from services.notes.durable_file import digest
 from services.notes.entry import Entry
 from services.notes.file_threads import FileThreads
 from services.notes.indexing import as_text, seen_of
+from services.notes.metadata import properties
 from services.notes.note_path import NotePath
 from services.notes.outbox import Outboxes
 from services.notes.patch import patch
@@ -291,4 +292,5 @@ def _note(seen: Seen, raw: RawNote, revision: int) -> Note:
         modified_at=modified_at(raw.stat),
         content=raw.data.decode(),
         revision=revision,
+        properties=properties(raw.data.decode()),
     )

@@ -10,6 +10,7 @@ from services.retrieval.embedding import Embedder
 from services.retrieval.feed import Feed
 from services.retrieval.index_writer import IndexWriter
 from services.retrieval.indexer import Indexer
+from services.retrieval.publications import Publications
 from services.retrieval.reconciliation import Reconciliation
 from services.retrieval.routes import Handlers
 from services.retrieval.runs import Runs
@@ -47,8 +48,10 @@ async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
         indexer = Indexer(pool, bus.client, writer, backlog)
         stack.callback(indexer.close)
         vectors = Vectors(pool, indexer, writer, embedder) if embedder else None
-        searcher = Searcher(pool, bus.client, engine, writer, embedder)
-        handlers = Handlers(pool, bus.client, searcher, Runs(pool, searcher, writer), backlog, indexer, writer, vectors)
+        publications = Publications(writer)
+        searcher = Searcher(pool, bus.client, engine, writer, publications, embedder)
+        stack.push_async_callback(searcher.close)
+        handlers = Handlers(pool, bus.client, searcher, Runs(pool, searcher), backlog, indexer, publications, vectors)
         feed = Feed(bus.nats, indexer, backlog)
         await feed.open()
         stack.push_async_callback(feed.close)

@@ -14,10 +14,9 @@ SPARSE_SHARE = 0.5
 DENSE_SPAN_MIN = 0.05
 
 
-def fuse(sparse: Sequence[Scored], dense: Sequence[Scored], limit: int) -> list[tuple[UUID, float]]:
-    """Ids and scores, best first; between equals the one with the words. `limit` is how many each leg was asked for."""
-    # All chunks that have any of the words are in the leg unless it is full: those outside have no score at all.
-    by_words = _normalised(sparse, 0.0 if len(sparse) < limit else None, 0.0)
+def fuse(sparse: Sequence[Scored], dense: Sequence[Scored], *, all_words: bool) -> list[tuple[UUID, float]]:
+    """Ids and scores, best first; between equals the one with the words. `all_words`: no passage outside `sparse` has any of the words."""
+    by_words = _normalised(sparse, 0.0 if all_words else None, 0.0)
     by_vectors = _normalised(dense, None, DENSE_SPAN_MIN)
     if not by_words or not by_vectors:
         scores = by_words or by_vectors
