@@ -58,7 +58,7 @@ def extract(text: str, file_name: str) -> Metadata:
 
 def properties(text: str) -> dict[str, str]:
     """The front matter's entries whose value is one text. Hostile front matter is passed over."""
-    matter = _front_matter(front_matter.split(text).source)
+    matter = _front_matter(split(text).source)
     return {key: value for key, value in matter.items() if isinstance(value, str) and is_plain_text(key) and is_plain_text(value)}
 
 

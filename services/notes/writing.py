@@ -141,17 +141,17 @@ class NoteWriter:
                 raise ServiceError(ErrorCode.INVALID, "The change does not make what was drafted.")
             return new
 
-        def work(vault: VaultWriter) -> RawNote:
+        def work(vault: VaultWriter, named: NotePath) -> RawNote:
             try:
                 if request.base_hash is None:
-                    return vault.create(path, edit(b""))
-                return vault.replace(path, edit, request.base_hash)
+                    return vault.create(named, edit(b""))
+                return vault.replace(named, edit, request.base_hash)
             except NoSuchNote:
                 raise NoteStale(None) from None
             except (NoteStale, NoteExists) as error:
                 if error.current != request.content_hash:
                     raise
-            return vault.replace(path, lambda data: data, request.content_hash)
+            return vault.replace(named, lambda data: data, request.content_hash)
 
         return _there(await self._write(request.workspace, account, path, work))
 
