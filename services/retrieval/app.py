@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from services.retrieval.backlog import Backlog
 from services.retrieval.embedded_index import EmbeddedIndex
 from services.retrieval.embedding import Embedder
+from services.retrieval.evidence import Evidence
 from services.retrieval.feed import Feed
 from services.retrieval.index_writer import IndexWriter
 from services.retrieval.indexer import Indexer
@@ -51,7 +52,9 @@ async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
         publications = Publications(writer)
         searcher = Searcher(pool, bus.client, engine, writer, publications, embedder)
         stack.push_async_callback(searcher.close)
-        handlers = Handlers(pool, bus.client, searcher, Runs(pool, searcher), backlog, indexer, publications, vectors)
+        runs = Runs(pool, searcher)
+        evidence = Evidence(pool, runs, publications)
+        handlers = Handlers(pool, bus.client, searcher, runs, evidence, backlog, indexer, publications, vectors)
         feed = Feed(bus.nats, indexer, backlog)
         await feed.open()
         stack.push_async_callback(feed.close)

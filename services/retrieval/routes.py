@@ -5,6 +5,7 @@ from uuid import UUID, uuid5
 
 from services.retrieval.backlog import Backlog
 from services.retrieval.documents import NAMESPACE
+from services.retrieval.evidence import Evidence
 from services.retrieval.indexer import Indexer
 from services.retrieval.publications import Publications, begin, set_mode
 from services.retrieval.runs import Runs
@@ -13,6 +14,7 @@ from services.retrieval.status import status
 from services.retrieval.vectors import Vectors
 from shared.contracts import notes, retrieval
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.evidence import EVIDENCE_VERIFY, VerifiedEvidence, VerifyEvidence
 from shared.contracts.retrieval import (
     ConfigurePublishing,
     Hit,
@@ -45,6 +47,7 @@ class Handlers:
         client: Client,
         searcher: Searcher,
         runs: Runs,
+        evidence: Evidence,
         backlog: Backlog,
         indexer: Indexer,
         publications: Publications,
@@ -54,6 +57,7 @@ class Handlers:
         self._client = client
         self._searcher = searcher
         self._runs = runs
+        self._evidence = evidence
         self._backlog = backlog
         self._indexer = indexer
         self._publications = publications
@@ -66,6 +70,7 @@ class Handlers:
             Route(retrieval.RUN_CREATE, self._runs.create),
             Route(retrieval.RUN_GET, self.run_get),
             Route(retrieval.RUN_LIST, self.run_list),
+            Route(EVIDENCE_VERIFY, self.verify),
             Route(retrieval.STATUS, self.status),
             Route(retrieval.PUBLICATION_LIST, self.publication_list),
             Route(retrieval.PUBLISH, self.publish),
@@ -84,6 +89,10 @@ class Handlers:
     async def run_list(self, request: ListRuns, scope: Scope) -> RunPage:
         """Stored runs."""
         return await self._runs.list(request, scope.account)
+
+    async def verify(self, request: VerifyEvidence, scope: Scope) -> VerifiedEvidence:
+        """A run against what is published now."""
+        return await self._evidence.verify(request.run, scope.account)
 
     async def status(self, request: StatusRequest, scope: Scope) -> Status:
         """Progress."""

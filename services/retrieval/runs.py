@@ -101,15 +101,7 @@ def _owner(account: Account | None) -> UUID | None:
 
 def _run(request: CreateRun, answer: Answer | None, took_ms: int) -> Run:
     seen = answer.seen if answer else []
-    vectors = None
-    if answer is not None and answer.dense_used:
-        vectors = [
-            VectorPublication(
-                workspace=one.workspace, id=one.vector.id, generation=one.vector.generation, embedding_space=one.vector.embedding_space
-            )
-            for one in seen
-            if one.vector is not None
-        ]
+    vectors = vector_publications(seen) if answer is not None and answer.dense_used else None
     directories = {one.id: one for one in answer.searched} if answer else {}
     return Run(
         id=uuid4(),
@@ -127,6 +119,17 @@ def _run(request: CreateRun, answer: Answer | None, took_ms: int) -> Run:
         took_ms=took_ms,
         created_at=datetime.now(UTC),
     )
+
+
+def vector_publications(seen: Sequence[Seen]) -> list[VectorPublication]:
+    """The vectors over what was seen, of the workspaces that have any."""
+    return [
+        VectorPublication(
+            workspace=one.workspace, id=one.vector.id, generation=one.vector.generation, embedding_space=one.vector.embedding_space
+        )
+        for one in seen
+        if one.vector is not None
+    ]
 
 
 def corpus_fingerprint(seen: Sequence[Seen]) -> str:
