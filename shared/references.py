@@ -10,8 +10,9 @@ Another workspace's note is `../<directory>/notes/x.md`, by the directory's name
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 from urllib.parse import quote, unquote
 
 type Locale = Literal["zh", "en"]
@@ -31,6 +32,15 @@ _SAFE_IN_PATHS = "-._~!$'*+,;=@"
 # They shape letters and join emoji; nothing is hidden by them.
 _JOINERS = "\u200c\u200d"
 _SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class Place(Protocol):
+    """A workspace, as far as references go: its directory, and where its notes lie below that."""
+
+    @property
+    def directory(self) -> str: ...  # noqa: D102
+    @property
+    def notes_dir(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,22 @@ class Reference:
 def nfc(text: str) -> str:
     """The spelling in which names are compared."""
     return unicodedata.normalize("NFC", text)
+
+
+def of_note[P: Place](workspace: P, path: str, session: P | None, fragment: str | None = None) -> Reference:
+    """The reference to a note of a workspace, by its path below the notes' directory, in a session."""
+    below = f"{workspace.notes_dir}/{path}" if workspace.notes_dir else path
+    return Reference(workspace.directory, below, fragment).seen_from(None if session is None else session.directory)
+
+
+def located[P: Place](reference: Reference, session: P | None, workspaces: Iterable[P]) -> tuple[P, str] | None:
+    """The workspace, of these, and the path below its notes' directory; None where the reference leads to none of their notes."""
+    seen = reference.seen_from(None if session is None else session.directory)
+    place = session if seen.directory is None else next((one for one in workspaces if nfc(one.directory) == seen.directory), None)
+    if place is None:
+        return None
+    prefix = f"{nfc(place.notes_dir)}/" if place.notes_dir else ""
+    return (place, seen.path.removeprefix(prefix)) if seen.path.startswith(prefix) and seen.path != prefix else None
 
 
 def from_destination(destination: str) -> Reference | None:
