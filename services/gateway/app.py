@@ -16,7 +16,17 @@ from services.gateway.edge import Edge, Metrics
 from services.gateway.event_stream import OpenStreams
 from services.gateway.http_protocol import HeadLimits
 from services.gateway.openapi import describing
-from services.gateway.routes import authentication, chat, chat_completions, markdown, operation, preferences, retrieval, workspaces
+from services.gateway.routes import (
+    authentication,
+    chat,
+    chat_completions,
+    markdown,
+    mentions,
+    operation,
+    preferences,
+    retrieval,
+    workspaces,
+)
 from services.gateway.settings import GatewaySettings
 from shared.database.migrate import migrate
 from shared.database.pool import Pool, open_pool
@@ -47,7 +57,7 @@ def create_app(settings: GatewaySettings, bus: Bus, pool: Pool, accounts: Accoun
     app.state.metrics = metrics
     app.state.streams = streams
     app.state.origins = settings.origins
-    for module in (authentication, preferences, chat, chat_completions, workspaces, markdown, retrieval, operation):
+    for module in (authentication, preferences, chat, chat_completions, workspaces, markdown, mentions, retrieval, operation):
         app.include_router(module.router)
     problems.install(app)
     app.openapi = describing(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Literal
 from uuid import UUID
 
+from shared.contracts.mentions import Reference
 from shared.contracts.retrieval import Filters
 from shared.contracts.subject import Empty, Event, Message, Query
 
@@ -107,6 +108,7 @@ class StartTurn(Message):
         request_digest: identifies the body for `client_message_id`.
         transient: in a new conversation that is not listed and goes after a day, unless somebody goes on in it.
         history: what such a conversation begins with, before `message`.
+        references: to be put into the message, which is not stored or sent where the note of one is missing (MN-5).
         instructions: what the user asks of the model in general; said after what we ask of it.
         sampling: fields of the provider's request, passed on as they are.
     """
@@ -115,6 +117,7 @@ class StartTurn(Message):
     conversation_id: UUID | None = None
     workspace: UUID | None = None
     message: str | None = None
+    references: list[Reference] = []
     retry_message_id: UUID | None = None
     parent_message_id: UUID | None = None
     client_message_id: str | None = None
