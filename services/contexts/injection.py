@@ -152,14 +152,17 @@ def _shared_out(found: list[_Found], left: int) -> list[tuple[_Found, int | None
     """What of the budget each gets, in order: None for all of its text. Short notes go first, so that as many as can be are whole."""
     shares: dict[int, int | None] = {}
     by_length = sorted(range(len(found)), key=lambda at: found[at].material.characters)
-    for waiting, at in zip(range(len(found) - 1, -1, -1), by_length, strict=True):
-        characters = found[at].material.characters
-        if characters <= left - waiting * injected_text.OUTLINE_CHARACTERS_MAX or (not waiting and characters <= left):
+    # What the others would take as outlines.
+    reserved = sum(min(injected_text.OUTLINE_CHARACTERS_MAX, one.material.characters) for one in found)
+    for waiting, at in zip(range(len(found), 0, -1), by_length, strict=True):
+        material = found[at].material
+        reserved -= min(injected_text.OUTLINE_CHARACTERS_MAX, material.characters)
+        if material.characters <= left - reserved:
             shares[at] = None
-            left -= characters
+            left -= material.characters
         else:
-            shares[at] = min(injected_text.OUTLINE_CHARACTERS_MAX, max(0, left) // (waiting + 1))
-            left -= found[at].material.outlined(shares[at] or 0).characters
+            shares[at] = share = min(injected_text.OUTLINE_CHARACTERS_MAX, max(0, left) // waiting)
+            left -= material.outlined(share).characters
     whole = {one.key for at, one in enumerate(found) if shares[at] is None and one.section is None}
     return [(one, shares[at]) for at, one in enumerate(found) if one.section is None or one.whole not in whole]
 

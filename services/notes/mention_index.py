@@ -222,8 +222,9 @@ class Resembling:
         self.letters = letters
         self.looks = Looks()
         self._encoded = [letter.encode() for letter in letters]
-        steps = b"".join(b"(?>.*?%s)" % re.escape(letter) for letter in self._encoded)
-        self._pattern = re.compile(rb"(?:^|(?<=[^a-z0-9]))" + steps, re.DOTALL)
+        first, *others = map(re.escape, self._encoded)
+        steps = b"".join(b"(?>.*?%s)" % letter for letter in others)
+        self._pattern = re.compile(b"(?<![a-z0-9])" + first + steps, re.DOTALL)
 
     def spread(self, title: bytes) -> int | None:
         """How far they lie apart in a title's key; None where they are not there."""
