@@ -27,8 +27,8 @@ _FRAGMENT = re.compile(r"(?<=\.md)#|(?<=\.markdown)#", re.IGNORECASE)
 _SPECIAL = re.compile(
     r"[\\`*\[\]<>~$|^]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w{1,64};)|(?<==)=|(?<=%)%|:(?=//)|(?<=\w)@(?=\w)|(?<=www)\.", re.IGNORECASE
 )
-# In a link's destination everything else that can be seen stays as it is, so that a path can be read.
-_SAFE_IN_PATHS = "-._~!$'*+,;=@"
+# What may have to be encoded in a link's destination. The rest that can be seen stays as it is, so that a path can be read.
+_UNSAFE_IN_PATHS = re.compile(r"[^\w\-.~!$'*+,;=@]")
 # They shape letters and join emoji; nothing is hidden by them.
 _JOINERS = "\u200c\u200d"
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -142,7 +142,8 @@ def missing(title: str, locale: Locale) -> str:
 def escaped(title: str) -> str:
     """A link's text that reads as this title. What cannot be seen is written by its number; NUL, which Markdown has none of, as U+FFFD."""
     visible = _SURROGATES.sub("\ufffd", title).replace("\0", "\ufffd")
-    return "".join(map(_shown, _SPECIAL.sub(r"\\\g<0>", visible)))
+    text = _SPECIAL.sub(r"\\\g<0>", visible)
+    return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def _split(text: str) -> tuple[str, str | None]:
@@ -177,14 +178,14 @@ def _resolved(segments: list[str], fragment: str | None) -> Reference | None:
 
 
 def _encoded(text: str) -> str:
-    return "".join(
-        character if character in _SAFE_IN_PATHS or character.isalnum() or _is_plain_beyond_ascii(character) else quote(character, safe="")
-        for character in _SURROGATES.sub("\ufffd", text)
-    )
+    return _UNSAFE_IN_PATHS.sub(_encoded_character, text)
 
 
-def _is_plain_beyond_ascii(character: str) -> bool:
-    return not character.isascii() and (character.isprintable() or character in _JOINERS)
+def _encoded_character(found: re.Match[str]) -> str:
+    character = found[0]
+    if not character.isascii() and (character.isprintable() or character in _JOINERS):
+        return character
+    return quote(character, safe="", errors="replace")
 
 
 def _shown(character: str) -> str:

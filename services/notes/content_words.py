@@ -1,4 +1,4 @@
-"""The words of a note's text, as the mention menu finds them: whole words, of which a beginning is enough, and pairs of CJK characters.
+"""The words of a note's text, as the mention menu finds them: whole ones, of the last a beginning is enough, and pairs of CJK characters.
 
 PostgreSQL keeps them per note as a `tsvector`, whose index finds beginnings, too; so no file is read while somebody types.
 """
@@ -13,8 +13,9 @@ from services.notes.search_key import search_key
 CHARACTERS_MAX = 400_000
 WORDS_MAX = 20_000
 WORD_CHARACTERS_MAX = 40
-# A shorter beginning is no search for a word yet.
+# A shorter word is not looked for; a shorter beginning stands for too many words.
 LETTERS_MIN = 3
+BEGINNING_LETTERS_MIN = 4
 QUERY_WORDS_MAX = 8
 
 _CJK = "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
@@ -36,16 +37,17 @@ def content_words(text: str) -> list[str]:
 
 
 def content_query(key: str) -> str | None:
-    """The `tsquery` for a search key: every word of it, of which a beginning is enough; None where it is too little to look for."""
-    terms = list(dict.fromkeys(_terms(key)))[:QUERY_WORDS_MAX]
-    return " & ".join(terms) if terms else None
+    """The `tsquery` for a search key: every word of it, and whatever begins with the last; None where it is too little to look for."""
+    pieces = _PIECE.findall(key)
+    terms = list(dict.fromkeys(term for at, piece in enumerate(pieces, 1 - len(pieces)) for term in _terms(*piece, is_last=at == 0)))
+    return " & ".join(terms[:QUERY_WORDS_MAX]) or None
 
 
-def _terms(key: str) -> Iterator[str]:
-    for run, word in _PIECE.findall(key):
-        if len(run) > 1:
-            yield from (f"'{first}{second}'" for first, second in pairwise(run))
-        elif run:
-            yield f"'{run}':*"
-        elif len(word) >= LETTERS_MIN:
-            yield f"'{word[:WORD_CHARACTERS_MAX]}':*"
+def _terms(run: str, word: str, *, is_last: bool) -> Iterator[str]:
+    if len(run) > 1:
+        yield from (f"'{first}{second}'" for first, second in pairwise(run))
+    elif run:
+        yield f"'{run}':*"
+    elif len(word) >= LETTERS_MIN:
+        beginning = ":*" if is_last and len(word) >= BEGINNING_LETTERS_MIN else ""
+        yield f"'{word[:WORD_CHARACTERS_MAX]}'{beginning}"

@@ -79,7 +79,7 @@ class MentionCandidates:
             found |= {note.path: note for note in await self._with_words(index, workspace, key) if note.path not in found}
         if len(found) < limit:
             found |= {note.path: note for note in index.resembling(key, limit) if note.path not in found}
-        return [*sections, *(_note(note, workspace, session) for note in found.values())][:limit]
+        return [*sections, *(_note(note, workspace, session) for note in list(found.values())[: limit - len(sections)])]
 
     async def _with_words(self, index: NoteIndex, workspace: Readable, key: str) -> list[IndexedNote]:
         """The notes whose text has the words, the latest first."""

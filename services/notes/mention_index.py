@@ -1,31 +1,36 @@
 r"""The titles and paths of one workspace's notes in memory, for the mention menu: searched whole at each key that is pressed. No I/O.
 
-    NoteIndex    segments of up to 2048 notes, and the few that have changed last
+    NoteIndex    segments of up to 1024 notes, and the few that have changed last
     Segment      b"\nbrewing tea\nbuying tea\n…"      all titles as one run of bytes, latest note first; the paths likewise
+                 "te": 0b11, "br": 0b01, …            for each pair of letters the lines that have it
 
-Looking for a needle in a segment is one search for bytes, of which a line's position tells the note. Segments are taken from the one with
-the latest note on, and no further than to where nothing later can come. A note that changes leaves its segment (it is marked as gone there)
-and joins those that changed last; they are made a segment of when a question needs it.
+Looking for a needle in a segment is an `and` of the bits of its pairs, and a look at the few lines that are left; a needle without such
+letters is searched for in the run of bytes. Segments are taken from the one with the latest note on, and no further than to where nothing
+later can come. A note that changes leaves its segment (it is marked as gone there) and joins those that changed last; they are made a
+segment of when a question needs it.
 """
 
 import heapq
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from heapq import merge
-from itertools import batched, groupby, islice, takewhile
+from functools import reduce
+from itertools import accumulate, batched, islice, pairwise, takewhile
+from operator import or_
 
 from services.notes.search_key import search_key
 
-SEGMENT_NOTES_MAX = 2048
+SEGMENT_NOTES_MAX = 1024
 HEAD_NOTES_MAX = 256
 # How many notes are looked at one by one, for each question.
-LOOKS_MAX = 1000
+LOOKS_MAX = 500
+# Where more lines of a segment may have a needle, it is searched for, up to the last hit that is wanted.
+SCANNED_ABOVE = 50
+_SHORT = 30
 FUZZY_LETTERS_MIN = 3
-_LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789")
-_FIRST_LETTERS = re.compile(rb"(?<![a-z0-9])[a-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class IndexedNote:
 
 @dataclass(frozen=True, slots=True)
 class Needle:
-    """What is looked for: the search key, and its words."""
+    """What is looked for: the search key, and its words, the longest first: it is the rarest most of the time."""
 
     key: bytes
     words: list[bytes]
@@ -47,7 +52,7 @@ class Needle:
     @classmethod
     def of(cls, key: str) -> "Needle":
         """For a search key."""
-        return cls(key.encode(), [word.encode() for word in key.split()])
+        return cls(key.encode(), [word.encode() for word in sorted(key.split(), key=len, reverse=True)])
 
 
 class NoteIndex:
@@ -150,7 +155,7 @@ class NoteIndex:
 
     def _all(self) -> "list[Segment]":
         if self._head and self._head_segment is None:
-            self._head_segment = Segment(list(self._head.values()))
+            self._head_segment = Segment(list(self._head.values()), by_letters=False)
         segments = list(self._segments.values())
         if self._head_segment is not None:
             segments.append(self._head_segment)
@@ -171,7 +176,7 @@ class NoteIndex:
             self._add_segment(list(part))
 
     def _add_segment(self, notes: list[IndexedNote]) -> None:
-        segment = Segment(notes)
+        segment = Segment(notes, by_letters=True)
         serial = self._next_serial
         self._next_serial += 1
         self._segments[serial] = segment
@@ -187,20 +192,75 @@ def _latest_first(note: IndexedNote) -> tuple[float, str]:
 
 
 class _Lines:
-    """Keys of notes in one run of bytes, a line each, with a line feed before and behind."""
+    """Keys of notes in one run of bytes, a line each, with a line feed before and behind.
 
-    def __init__(self, keys: list[bytes]) -> None:
+    With `by_letters`, a bit for each line that has a letter, and for each that has a pair of them, so that few have to be looked at.
+    """
+
+    def __init__(self, keys: list[bytes], *, by_letters: bool) -> None:
         self.text = b"\n" + b"\n".join(keys) + b"\n"
-        self.starts = array("I")
-        start = 1
-        for key in keys:
-            self.starts.append(start)
-            start += len(key) + 1
-        self.starts.append(start)
+        self.starts = array("I", accumulate((len(key) + 1 for key in keys), initial=1))
+        self._bits = _letters_and_pairs(keys) if by_letters else None
+        self._all = (1 << len(keys)) - 1
 
     def line(self, at: int) -> bytes:
         """One of them."""
         return self.text[self.starts[at] : self.starts[at + 1] - 1]
+
+    def having(self, needle: bytes) -> Iterator[int]:
+        """Those that have the needle, which may hold the line feed before or behind."""
+        bits, starts = self.bits(needle), self.starts
+        if bits.bit_count() > SCANNED_ABOVE:
+            return self._scanned(needle)
+        return (at for at in ones(bits) if needle in self.text[starts[at] - 1 : starts[at + 1]])
+
+    def bits(self, needle: bytes) -> int:
+        """A bit for each line that may have the needle; without a letter of ASCII in it, for each that has."""
+        keys = _pairs(needle) or _letters(needle) if self._bits is not None else ()
+        if not keys or self._bits is None:
+            return reduce(or_, (1 << at for at in self._scanned(needle)), 0)
+        bits = self._all
+        for key in keys:
+            bits &= self._bits.get(key, 0)
+        return bits
+
+    def _scanned(self, needle: bytes) -> Iterator[int]:
+        shift = needle.startswith(b"\n")
+        position = self.text.find(needle)
+        while position >= 0:
+            at = bisect_right(self.starts, position + shift) - 1
+            yield at
+            position = self.text.find(needle, self.starts[at + 1] - 1)
+
+
+def ones(bits: int) -> Iterator[int]:
+    """The places of the ones, from the lowest."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def _letters_and_pairs(keys: list[bytes]) -> dict[int, int]:
+    """The bits of each letter and pair; of a few lines at a time, since short numbers are made quickly."""
+    bits: defaultdict[int, int] = defaultdict(int)
+    for first in range(0, len(keys), _SHORT):
+        short: defaultdict[int, int] = defaultdict(int)
+        for at, key in enumerate(keys[first : first + _SHORT]):
+            bit = 1 << at
+            for one in _letters(key) | _pairs(key):
+                short[one] |= bit
+        for one, some in short.items():
+            bits[one] |= some << first
+    return dict(bits)
+
+
+def _letters(key: bytes) -> set[int]:
+    return {letter for letter in key if 0x20 <= letter < 0x80}
+
+
+def _pairs(key: bytes) -> set[int]:
+    return {first << 7 | second for first, second in pairwise(key) if 0x20 <= first < 0x80 and 0x20 <= second < 0x80}
 
 
 @dataclass(slots=True)
@@ -219,17 +279,16 @@ class Resembling:
     """Looks for letters in this order, the first of them at the beginning of a word."""
 
     def __init__(self, letters: str) -> None:
-        self.letters = letters
         self.looks = Looks()
-        self._encoded = [letter.encode() for letter in letters]
-        first, *others = map(re.escape, self._encoded)
+        self.encoded = [letter.encode() for letter in letters]
+        first, *others = map(re.escape, self.encoded)
         steps = b"".join(b"(?>.*?%s)" % letter for letter in others)
         self._pattern = re.compile(b"(?<![a-z0-9])" + first + steps, re.DOTALL)
 
     def spread(self, title: bytes) -> int | None:
         """How far they lie apart in a title's key; None where they are not there."""
         position = 0
-        for letter in self._encoded:
+        for letter in self.encoded:
             if (position := title.find(letter, position) + 1) == 0:
                 return None
         found = self._pattern.search(title)
@@ -239,21 +298,12 @@ class Resembling:
 class Segment:
     """Notes, the latest first, which stay as they are but for those that have gone."""
 
-    def __init__(self, notes: list[IndexedNote]) -> None:
+    def __init__(self, notes: list[IndexedNote], *, by_letters: bool) -> None:
         self.notes = sorted(notes, key=_latest_first)
         self.latest_modified = self.notes[0].modified
         self.gone: set[int] = set()
-        titles = [search_key(note.title).encode(errors="replace") for note in self.notes]
-        self.titles = _Lines(titles)
-        self.paths = _Lines([search_key(note.path).encode(errors="replace") for note in self.notes])
-        # For each letter, a bit for each note whose title has it, and has it at the beginning of a word.
-        self._with_letter = dict.fromkeys(_LETTERS, 0)
-        self._with_first = dict.fromkeys(_LETTERS, 0)
-        for at, title in enumerate(titles):
-            for letter in _LETTERS.intersection(title):
-                self._with_letter[letter] |= 1 << at
-            for first in set(_FIRST_LETTERS.findall(title)):
-                self._with_first[first[0]] |= 1 << at
+        self.titles = _Lines([search_key(note.title).encode(errors="replace") for note in self.notes], by_letters=by_letters)
+        self.paths = _Lines([search_key(note.path).encode(errors="replace") for note in self.notes], by_letters=by_letters)
 
     @property
     def living(self) -> int:
@@ -262,52 +312,38 @@ class Segment:
 
     def latest(self, limit: int) -> list[IndexedNote]:
         """The first that have not gone."""
-        return list(islice((note for at, note in enumerate(self.notes) if at not in self.gone), limit))
+        return self._first(range(len(self.notes)), limit)
 
     def having(self, lines: _Lines, needle: bytes, limit: int) -> list[IndexedNote]:
         """Whose line has the needle, which may hold the line feed before or behind."""
-        return [self.notes[at] for at in islice(self._places(lines, needle), limit)]
+        return self._first(lines.having(needle), limit)
 
     def holding(self, words: list[bytes], limit: int, looks: Looks, *, in_path: bool) -> list[IndexedNote]:
         """Whose title, or title and path, have all these words."""
         texts = (self.titles, self.paths) if in_path else (self.titles,)
-        if not all(any(word in lines.text for lines in texts) for word in words):
-            return []
-        candidates = merge(*(self._places(lines, max(words, key=len)) for lines in texts))
-        looked_at = takewhile(lambda _: looks.take(), (at for at, _ in groupby(candidates)))
-        fitting = (at for at in looked_at if all(self._has(at, word, texts) for word in words))
-        return [self.notes[at] for at in islice(fitting, limit)]
-
-    def _has(self, at: int, word: bytes, texts: tuple[_Lines, ...]) -> bool:
-        return any(word in lines.line(at) for lines in texts)
+        bits = (1 << len(self.notes)) - 1
+        for word in words:
+            bits &= reduce(or_, (lines.bits(word) for lines in texts))
+            if not bits:
+                return []
+        looked_at = takewhile(lambda _: looks.take(), ones(bits))
+        return self._first((at for at in looked_at if all(self._has(at, word, texts) for word in words)), limit)
 
     def resembling(self, resembling: Resembling) -> Iterator[tuple[int, IndexedNote]]:
         """Those whose title has the letters, with how far they lie apart."""
-        for at in self._with_letters(resembling.letters):
+        bits = (1 << len(self.notes)) - 1
+        for letter in resembling.encoded:
+            bits &= self.titles.bits(letter)
+            if not bits:
+                return
+        for at in ones(bits):
             if not resembling.looks.take():
                 break
             if at not in self.gone and (spread := resembling.spread(self.titles.line(at))) is not None:
                 yield spread, self.notes[at]
 
-    def _with_letters(self, letters: str) -> Iterator[int]:
-        """The notes that have all these letters in their titles."""
-        bits = self._with_first.get(ord(letters[0]), (1 << len(self.notes)) - 1)
-        for letter in letters:
-            if letter.isascii() and ord(letter) in _LETTERS:
-                bits &= self._with_letter[ord(letter)]
-        if bits and (beyond := next((letter for letter in letters if not letter.isascii()), None)) is not None:
-            yield from (at for at in self._places(self.titles, beyond.encode()) if bits >> at & 1)
-            return
-        while bits:
-            lowest = bits & -bits
-            yield lowest.bit_length() - 1
-            bits ^= lowest
+    def _first(self, places: Iterable[int], limit: int) -> list[IndexedNote]:
+        return [self.notes[at] for at in islice((at for at in places if at not in self.gone), limit)]
 
-    def _places(self, lines: _Lines, needle: bytes) -> Iterator[int]:
-        shift = needle.startswith(b"\n")
-        position = lines.text.find(needle)
-        while position >= 0:
-            at = bisect_right(lines.starts, position + shift) - 1
-            if at not in self.gone:
-                yield at
-            position = lines.text.find(needle, lines.starts[at + 1] - 1)
+    def _has(self, at: int, word: bytes, texts: tuple[_Lines, ...]) -> bool:
+        return any(word in lines.line(at) for lines in texts)

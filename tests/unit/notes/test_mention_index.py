@@ -92,7 +92,9 @@ def test_what_resembles_has_the_letters_in_order_and_the_closest_comes_first() -
     ("text", "query", "is_found"),
     [
         ("Green TEA, brewed", "tea", True),
-        ("Green TEA, brewed", "bre gre", True),
+        ("Green TEA, brewed", "green brew", True),
+        ("Green TEA, brewed", "bre", False),
+        ("Green TEA, brewed", "brew green", False),
         ("Green tea", "gre tex", False),
         ("steam", "tea", False),
         ("冲泡绿茶的水温", "绿茶", True),
