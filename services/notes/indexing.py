@@ -11,6 +11,7 @@ from uuid import UUID
 from services.notes import catalog, changes, losses, metadata
 from services.notes.catalog import Known
 from services.notes.changes import Before, Seen
+from services.notes.content_words import content_words
 from services.notes.durable_file import digest
 from services.notes.losses import Loss
 from services.notes.note_path import NotePath
@@ -201,7 +202,7 @@ def seen_of(path: str, raw: RawNote) -> Seen:
     found = describe(path, raw.data)
     # What may have changed again unseen is stored with a stat that no file has, so that the next look reads it, also after a crash.
     stat = raw.stat if raw.settled else replace(raw.stat, ctime_ns=0)
-    return Seen(path, stat, digest(raw.data), found.title, found.tags)
+    return Seen(path, stat, digest(raw.data), found.title, found.tags, content_words(as_text(raw.data) or ""))
 
 
 def too_large(path: str, stat: FileStat) -> Seen:
