@@ -164,7 +164,7 @@ class TurnRun:
             if not completion.calls:
                 return await self._answered(completion)
             if not offering:
-                await self._execution.refuse(completion.calls, self._rounds[-1], round_number, "No more calls can be made in this reply.")
+                await self._execution.refuse(completion.calls, self._rounds[-1], "No more calls can be made in this reply.")
                 await self.log.emit(EventType.NOTICE, code="limit_reached", message="The model asked for more calls than a reply may make.")
                 return "limit_reached"
             self._proposals = await self._execution.run(completion, self._rounds[-1], round_number)
