@@ -2,7 +2,7 @@
 
 Words are language-aware without knowing the language: Latin words become English stems, runs of Chinese, Japanese and Korean
 characters their single characters and pairs, identifiers (`NX-7731-b`, `foo.bar_baz`, `ConvertFromJson`) themselves and their parts.
-Full-width forms are folded (NFKC), case too. A word is known by a 32-bit hash. A document's weights are BM25's, without the inverse
+Full-width forms are folded (NFKC), traditional Chinese characters to simplified ones, case too. A word is known by a 32-bit hash. A document's weights are BM25's, without the inverse
 document frequency, which the index applies when it searches.
 """
 
@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import islice, pairwise
 
 import snowballstemmer
+from opencc import OpenCC
 
 from shared.contracts.index import SparseVector
 
@@ -52,11 +53,12 @@ _PART = re.compile(r"[^\W_]+")
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 _stemmer = snowballstemmer.stemmer("english")
+_simplifier = OpenCC("t2s")
 
 
 def words(text: str) -> Iterator[str]:
     """The words of a text in order, repeats included."""
-    for piece in _PIECE.finditer(unicodedata.normalize("NFKC", text)):
+    for piece in _PIECE.finditer(_folded(text)):
         if run := piece["cjk"]:
             yield from run
             yield from (run[at : at + 2] for at in range(len(run) - 1))
@@ -68,7 +70,7 @@ def count_words(text: str) -> Counter[str]:
     """How often each word stands in a text: as `words`, but each spelling is taken apart once."""
     counts: Counter[str] = Counter()
     spellings: Counter[str] = Counter()
-    for run, spelling in _PIECE.findall(unicodedata.normalize("NFKC", text)):
+    for run, spelling in _PIECE.findall(_folded(text)):
         if run:
             counts.update(run)
             counts.update(map("".join, pairwise(run)))
@@ -78,6 +80,13 @@ def count_words(text: str) -> Counter[str]:
         for word in _latin(spelling):
             counts[word] += count
     return counts
+
+
+def _folded(text: str) -> str:
+    if text.isascii():
+        return text
+    simplified: str = _simplifier.convert(unicodedata.normalize("NFKC", text))
+    return simplified
 
 
 def _latin(word: str) -> Iterable[str]:
@@ -91,6 +100,9 @@ def _latin_words(word: str) -> tuple[str, ...]:
     folded = word.casefold()
     parts = _PART.findall(word)
     found = [folded] if parts != [word] else []
+    if "." in folded:
+        # `bar_baz` of `foo.bar_baz` is a name by itself.
+        found += [name for name in folded.split(".") if not name.isalnum()]
     for part in parts:
         lower = part.casefold()
         if lower not in _STOP_WORDS:
