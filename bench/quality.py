@@ -25,7 +25,7 @@ from uuid import UUID, uuid5
 
 from local.index_shard import Shard
 from services.retrieval.chunking import chunk_note
-from services.retrieval.fusion import fuse
+from services.retrieval.fusion import fuse, words_share
 from services.retrieval.passages import cut_note, embedded_text
 from services.retrieval.search import HITS_PER_LEG
 from services.retrieval.tokens import query_vector
@@ -159,9 +159,11 @@ class Indexed:
         condition = Filter(workspaces=[WORKSPACE], documents=documents)
         legs = self._shard.search(Search(filter=condition, sparse=query_vector(query), dense=dense, limit=HITS_PER_LEG))
         all_words = len(legs.sparse) < HITS_PER_LEG
-        ways = {"words": fuse(legs.sparse, [], all_words=all_words)}
+        share = words_share(query)
+        ways = {"words": fuse(legs.sparse, [], share, all_words=all_words)}
         if dense is not None:
-            ways |= {"vectors": fuse([], legs.dense, all_words=True), "hybrid": fuse(legs.sparse, legs.dense, all_words=all_words)}
+            ways["vectors"] = fuse([], legs.dense, share, all_words=True)
+            ways["hybrid"] = fuse(legs.sparse, legs.dense, share, all_words=all_words)
         return {way: list(dict.fromkeys(self._names[self._document_of[one]] for one, _ in ranked)) for way, ranked in ways.items()}
 
 

@@ -2,8 +2,8 @@
 
 Words are language-aware without knowing the language: Latin words become English stems, runs of Chinese, Japanese and Korean
 characters their single characters and pairs, identifiers (`NX-7731-b`, `foo.bar_baz`, `ConvertFromJson`) themselves and their parts.
-Full-width forms are folded (NFKC), traditional Chinese characters to simplified ones, case too. A word is known by a 32-bit hash. A document's weights are BM25's, without the inverse
-document frequency, which the index applies when it searches.
+Full-width forms are folded (NFKC), traditional Chinese characters to simplified ones, case too. A word is known by a 32-bit hash. A
+document's weights are BM25's, without the inverse document frequency, which the index applies when it searches.
 """
 
 import re
@@ -49,6 +49,7 @@ _PIECE = re.compile(
     rf"(?P<cjk>[{_CJK}]{{1,{RUN_LENGTH_MAX}}})"
     rf"|(?P<word>{_LETTER}{{1,{RUN_LENGTH_MAX}}}(?:[-._]{_LETTER}+){{0,16}}(?:\+\+|\#)?)"
 )
+_CJK_CHARACTER = re.compile(f"[{_CJK}]")
 _PART = re.compile(r"[^\W_]+")
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
@@ -134,6 +135,11 @@ def document_vector(text: str, headings: list[str], title: str) -> SparseVector:
         number = word_id(word)
         weights[number] = weights.get(number, 0.0) + frequency * (K1 + 1) / (frequency + norm)
     return _vector(weights)
+
+
+def has_cjk(text: str) -> bool:
+    """Whether Chinese, Japanese or Korean characters stand in it."""
+    return _CJK_CHARACTER.search(text) is not None
 
 
 def query_vector(text: str) -> SparseVector:
