@@ -1,8 +1,11 @@
 # Everything a developer or a new user does. `make run` and `make test` set up what they need.
-.PHONY: run test check bench docs pins
+.PHONY: run test check bench bench-quality docs pins
 .DEFAULT_GOAL := run
 
 VENV := .venv
+# Retrieval test sets, and vaults whose headings are searched for.
+QUALITY ?= ../shared/quality
+VAULTS ?= ../shared/vaults
 PYTHON := $(VENV)/bin/python
 PIP := $(VENV)/bin/pip install -qq --disable-pip-version-check
 
@@ -20,6 +23,9 @@ check: $(VENV)/.dev  ## Style, types, import boundaries
 
 bench: $(VENV)/.dev  ## Relaying measured against the provider itself, in one run
 	$(PYTHON) -m bench.relay
+
+bench-quality: $(VENV)/.dev  ## How well passages are found, beside known baselines; the first run embeds for an hour
+	nice $(PYTHON) -m bench.quality $(QUALITY) --vaults $(VAULTS) --cache .cache/quality
 
 docs: $(VENV)/.dev  ## Write docs/reference anew from the code
 	$(PYTHON) -m docs.generate

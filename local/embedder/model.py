@@ -12,6 +12,7 @@ from itertools import batched
 from typing import NamedTuple
 
 import numpy as np
+from opencc import OpenCC
 
 from local.embedder import e5_file, minilm_file
 from local.embedder.transformer import Floats, Transformer
@@ -30,6 +31,8 @@ _MINILM_TOKENS_MAX = 254
 # The inner states of more no longer fit the processor's caches.
 _TOKENS_AT_ONCE = 512
 
+_simplifier = OpenCC("t2s")
+_KANA = re.compile(r"[\u3040-\u30ff]")
 _LATIN = re.compile(r"[a-zA-Z\u00c0-\u024f]")
 # A character that is a word by itself, or more than a letter.
 _OTHER = re.compile(r"[\u0370-\U0003ffff]")
@@ -68,8 +71,10 @@ class Model:
 
     def encode(self, texts: Sequence[str], kind: InputType) -> list[Encoded]:
         """Several texts, in this thread."""
+        # Half a surrogate pair is no text.
+        texts = [text.encode("utf-8", errors="replace").decode("utf-8") for text in texts]
         vectors = np.zeros((len(texts), DIMENSION), np.float32)
-        numbers = [self._unigrams.numbers(f"{kind}: {text}") for text in texts]
+        numbers = [self._unigrams.numbers(f"{kind}: {_simplified(text)}") for text in texts]
         # A text that is longer than the model reads at once is read in parts, weighted by their lengths.
         parts = [(at, part) for at, text in enumerate(numbers) for part in batched(text, self._e5_tokens_max)]
         vectors[:, :_WIDTH] = _means(self._e5, self._e5_ends, parts, len(texts)) * (1 - _MINILM_SHARE) ** 0.5
@@ -81,6 +86,14 @@ class Model:
             vectors[[at for at in range(len(texts)) if at not in latin], -1] = _MINILM_SHARE**0.5
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return [Encoded(vector, len(text) + len(self._e5_ends)) for vector, text in zip(vectors, numbers, strict=True)]
+
+
+def _simplified(text: str) -> str:
+    """E5 has seen far more of simplified Chinese than of traditional. Japanese has both kinds of characters, and stays."""
+    if text.isascii() or _KANA.search(text):
+        return text
+    simplified: str = _simplifier.convert(text)
+    return simplified
 
 
 def _is_latin(text: str) -> bool:

@@ -145,16 +145,18 @@ class IndexWriter:
     async def check(self) -> None:
         """Compare the number of points with the tables, and fill the index again where they differ."""
         await self.drain()
-        if (counted := await self._count()) is None:
+        async with self._lock:
+            counted = await self._count()
+        if counted is None:
             self._complete = True
             return
-        self._complete = False
         # Another instance may have been between its two writes: only what is the same a moment later is a difference.
         await asyncio.sleep(CONFIRM_SECONDS)
         async with self._lock:
             if await self._count() != counted:
                 self._check_due.set()
                 return
+            self._complete = False
             points, least, most = counted
             logger.warning("The index has %d points where the tables have %d to %d; filling it again", points, least, most)
             if points > most:
@@ -176,18 +178,21 @@ class IndexWriter:
         return None if least <= points <= most else (points, least, most)
 
     async def begin_space(self, space: str) -> None:
-        """Start over with another embedding space: the old vectors are near to nothing in it. Words stay searchable in the tables."""
+        """Start over with another embedding space: the old vectors are near to nothing in it. Words are looked up in the tables until the
+        index is filled again.
+        """
         async with self._lock:
-            self._complete = False
-            await self._index.clear()
-            await self._forget(cleared=True)
+            if self.space is not None:
+                self._complete = False
+                await self._index.clear()
+                await self._forget(cleared=True)
             async with transaction(self._pool) as db:
                 await db.execute(
                     "INSERT INTO embedding_space (space) VALUES ($1) ON CONFLICT (single) DO UPDATE SET space = excluded.space", space
                 )
+                await db.execute("UPDATE chunks SET embedded = false WHERE embedded", timeout=60)
             self.space = space
-        await self.drain()
-        self._complete = True
+        self._check_due.set()
 
     async def set_dense(self, vectors: Sequence[tuple[UUID, bytes]]) -> None:
         """Give points their dense vectors (float32)."""

@@ -20,7 +20,7 @@ import asyncpg
 
 from services.retrieval import word_search
 from services.retrieval.embedding import Embedder, EmbeddingError
-from services.retrieval.fusion import fuse
+from services.retrieval.fusion import fuse, words_share
 from services.retrieval.index_writer import IndexWriter
 from services.retrieval.passages import normal_tag, searchable_tags
 from services.retrieval.publications import Publications, Seen
@@ -143,7 +143,7 @@ class Searcher:
                 seen = await self._publications.seen(db, [one.id for one in searched])
                 condition = await _condition(db, filters, [one.id for one in searched])
                 legs = await self._legs(db, mode, query, embedded.result(), condition, limit)
-                ranked = fuse(legs.sparse, legs.dense, all_words=legs.all_words)
+                ranked = fuse(legs.sparse, legs.dense, words_share(query), all_words=legs.all_words)
                 found = await _read(db, ranked, limit, whole_notes=mode == "keyword")
         except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
             logger.warning("A search could not be answered: %s", type(error).__name__)

@@ -200,6 +200,7 @@ async def test_another_model_begins_a_new_space_and_the_old_one_answers_until_it
 
             await until(made_anew)
             await stand.settled(1)
+            await until(lambda: _answers_whole(stand, "heron"))
             stand.model.models.clear()
             assert (await stand.run("vector", "heron anew")).status == "completed"
             assert stand.model.models == ["multilingual-e5-small+all-minilm-l6-v2"]
