@@ -13,7 +13,7 @@ from services.notes.vault import FileStat
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import ListNotes, NotePage, NoteSummary, ReadNote
 from shared.database import cursor as cursors
-from shared.database.pool import Connection, Pool, connection
+from shared.database.pool import Connection, Pool, connection, transaction
 
 LIMIT_MAX = 1000
 # Rows fetched at once where all are needed: the event loop breathes in between.
@@ -105,6 +105,23 @@ async def known_files(pool: Pool, workspace: UUID, below: list[str] | None = Non
                 last = rows[-1]["path"]
             return found
         return dict(map(_known, await connected.fetch(_FILES_BELOW, workspace, below)))
+
+
+async def forget_outdated(pool: Pool, workspace: UUID, edition: int) -> bool:
+    """Forget what is known of the files where other rules than `edition` read it, or `workspaces.rebuild` asked for it: the next look at
+    them reads each, and tells only what has changed in the texts. False where there was nothing to forget.
+    """
+    async with connection(pool) as connected:
+        if await connected.fetchval("SELECT read_as FROM workspaces WHERE id = $1", workspace) == edition:
+            return False
+    async with transaction(pool) as connected:
+        await connected.execute("UPDATE notes SET ctime_ns = -1 WHERE workspace = $1", workspace)
+        await connected.execute(
+            "UPDATE workspaces SET read_as = $2, notes = (SELECT count(*) FROM notes WHERE workspace = $1) WHERE id = $1",
+            workspace,
+            edition,
+        )
+    return True
 
 
 _FILES = "SELECT path, size, mtime_ns, ctime_ns, inode, content_hash FROM notes WHERE workspace = $1"

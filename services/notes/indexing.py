@@ -75,17 +75,28 @@ class Indexer:
         self._recent: deque[tuple[float, int]] = deque()
         self._missing: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
-    async def scan(self, below: Collection[str] | None, *, same_directory: bool, believe: bool = False) -> Outcome:
-        """Look at these paths and what lies below them, or at everything. `believe`: whatever is missing was deleted.
+    async def scan(
+        self,
+        below: Collection[str] | None,
+        *,
+        same_directory: bool,
+        believe: bool = False,
+        touched: Callable[[], Collection[str]] = lambda: (),
+    ) -> Outcome:
+        """Look at these paths and what lies below them, or at everything. `believe`: whatever is missing was deleted. `touched`: where else
+        something has come in the meantime, the other end of a move perhaps.
 
         Raises:
             VaultUnavailable: the vault is away.
             Held: too much is missing; nothing was committed.
         """
+        if below is None and await catalog.forget_outdated(self._pool, self._workspace, metadata.EDITION):
+            logger.info("All files of workspace %s are read anew", self._workspace)
         survey, known = await self._look(below)
         gone = _missing(survey, known)
         if gone and below is not None:
             await asyncio.sleep(SETTLE_SECONDS)
+            below = {*below, *touched()}
             survey, known = await self._look(below)
             gone = _missing(survey, known)
         fresh = {path: stat for path, stat in survey.notes.items() if (row := known.get(path)) is None or row.stat != stat}

@@ -17,6 +17,9 @@ from services.notes.front_matter import FrontMatterError, Value
 from services.notes.note_path import is_plain_text, nfc
 from shared.contracts.front_matter import split
 
+# To be raised with every change of what is read from a text: the index is then made anew from the files.
+EDITION = 1
+
 TITLE_CHARACTERS_MAX = 1000
 TAGS_MAX = 500
 # Longer ones are no tags: an index has keys of some 2,700 bytes at most.

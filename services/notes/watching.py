@@ -61,6 +61,10 @@ class Hints:
         self._added.clear()
         return None if everything else _topmost(paths)
 
+    def touched(self) -> set[str]:
+        """What has been touched since, and stays to be taken; empty where it is too much to be told."""
+        return set() if self._everything or len(self._paths) > HINTS_MAX else _topmost(self._paths)
+
 
 @contextmanager
 def watched(directory: Path) -> Iterator[Hints]:

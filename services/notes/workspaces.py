@@ -298,6 +298,13 @@ async def believe(pool: Pool, directory: str) -> bool:
     return bool(done == "UPDATE 1")
 
 
+async def rebuild(pool: Pool, directory: str) -> bool:
+    """Have the index of a workspace made anew from its files, within `keeping.RESCAN_SECONDS`; false where there is no such workspace."""
+    async with connection(pool) as connected:
+        done = await connected.execute("UPDATE workspaces SET read_as = NULL WHERE directory = $1 AND served", nfc(directory))
+    return bool(done == "UPDATE 1")
+
+
 async def take_belief(pool: Pool, workspace: UUID) -> bool:
     """Whether an operator said so since this was asked last."""
     async with connection(pool) as connected:
