@@ -18,8 +18,9 @@ check: $(VENV)/.dev  ## Style, types, import boundaries
 	$(PYTHON) -m mypy
 	$(VENV)/bin/lint-imports
 
-bench: $(VENV)/.dev  ## Relaying measured against the provider itself, in one run
+bench: $(VENV)/.dev  ## Relaying measured against the provider itself, and mentions among 100,000 notes
 	$(PYTHON) -m bench.relay
+	$(PYTHON) -m bench.mentions
 
 docs: $(VENV)/.dev  ## Write docs/reference anew from the code
 	$(PYTHON) -m docs.generate
