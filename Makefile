@@ -21,8 +21,9 @@ check: $(VENV)/.dev  ## Style, types, import boundaries
 	$(PYTHON) -m mypy
 	$(VENV)/bin/lint-imports
 
-bench: $(VENV)/.dev  ## Relaying measured against the provider itself, in one run
+bench: $(VENV)/.dev  ## Relaying measured against the provider itself, and mentions among 100,000 notes
 	$(PYTHON) -m bench.relay
+	$(PYTHON) -m bench.mentions
 
 bench-quality: $(VENV)/.dev  ## How well passages are found, beside known baselines; the first run embeds for an hour
 	nice $(PYTHON) -m bench.quality $(QUALITY) --vaults $(VAULTS) --cache .cache/quality

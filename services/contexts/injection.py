@@ -133,7 +133,7 @@ def _material(content: str, fragment: str | None) -> tuple[str | None, Material]
     narrowed = None if fragment is None else section(content, fragment)
     if narrowed is None:
         return None, Material.of(content)
-    return fragment, Material.of(content[slice(*narrowed)])
+    return narrowed.anchor, Material.of(content[narrowed.start : narrowed.end])
 
 
 def _fresh(found: Iterable[_Found], present: Iterable[Present]) -> list[_Found]:

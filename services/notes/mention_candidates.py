@@ -17,6 +17,7 @@ from shared import references
 from shared.commonmark.headings import Heading, headings
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.mentions import (
+    LIMIT,
     LIMIT_MAX,
     QUERY_CHARACTERS_MAX,
     Candidates,
@@ -32,6 +33,8 @@ from shared.references import Locale
 # Of a word that more notes have, which of them come first is left open: their rows are not sorted, which would take too long.
 CONTENT_MATCHES_MAX = 200
 HEADINGS_KEPT = 64
+# A note's name, or a heading, may hold one.
+NUMBER_SIGNS_MAX = 3
 WORKSPACE: dict[Locale, str] = {"zh": "工作区", "en": "Workspace"}
 
 
@@ -98,9 +101,11 @@ class MentionCandidates:
     async def _sections(self, index: NoteIndex, workspace: Readable, text: str, session: Readable) -> list[NoteCandidate]:
         """The sections of the note that is named before a `#`, by what stands behind it."""
         at = text.rfind("#")
-        while at > 0:
+        for _ in range(NUMBER_SIGNS_MAX):
+            if at <= 0:
+                break
             name, wanted = search_key(text[:at]), search_key(text[at + 1 :])
-            notes = index.found(name, LIMIT_MAX) if name else []
+            notes = index.found(name, LIMIT) if name else []
             if note := next((note for note in notes if name in _names(note, workspace)), None):
                 having = [one for one in await self._headings_of(note, workspace) if wanted in search_key(one.text)]
                 having.sort(key=lambda one: not search_key(one.text).startswith(wanted))

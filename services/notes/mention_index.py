@@ -221,7 +221,8 @@ class _Lines:
             return reduce(or_, (1 << at for at in self._scanned(needle)), 0)
         bits = self._all
         for key in keys:
-            bits &= self._bits.get(key, 0)
+            if not (bits := bits & self._bits.get(key, 0)):
+                break
         return bits
 
     def _scanned(self, needle: bytes) -> Iterator[int]:

@@ -28,8 +28,9 @@ class MentionQuery:
 def understood(query: str, session: Readable, readable: Sequence[Readable]) -> MentionQuery:
     """The query's meaning for an account that may read these workspaces."""
     query = nfc(query).strip()
+    names = _Names(readable)
     for name, rest, is_complete in _readings(query):
-        named = _named(name, readable, exactly=not is_complete)
+        named = names.of(name, exactly=not is_complete)
         if len(named) == 1:
             return MentionQuery([], named[0], rest)
         if named:  # a title that several have: by their directories they can be told apart
@@ -58,16 +59,26 @@ def _readings(query: str) -> Iterator[tuple[str, str, bool]]:
         slash = query.rfind("/", 0, slash)
 
 
-def _named(name: str, readable: Sequence[Readable], *, exactly: bool) -> list[Readable]:
-    """By directory before by title; in another case only where the name is complete."""
-    if not name:
-        return []
-    if named := [one for one in readable if one.directory == name] or [one for one in readable if one.title == name]:
-        return named
-    if exactly:
-        return []
-    key = search_key(name)
-    return [one for one in readable if search_key(one.directory) == key] or [one for one in readable if search_key(one.title) == key]
+class _Names:
+    """Workspaces by what they are called."""
+
+    def __init__(self, readable: Sequence[Readable]) -> None:
+        self._by_name: list[dict[str, list[Readable]]] = [{}, {}, {}, {}]
+        for one in readable:
+            names = one.directory, one.title, search_key(one.directory), search_key(one.title)
+            for named, name in zip(self._by_name, names, strict=True):
+                named.setdefault(name, []).append(one)
+
+    def of(self, name: str, *, exactly: bool) -> list[Readable]:
+        """By directory before by title; in another case only where the name is complete."""
+        if not name:
+            return []
+        exact, alike = self._by_name[:2], self._by_name[2:]
+        found = next((named[name] for named in exact if name in named), [])
+        if found or exactly:
+            return found
+        key = search_key(name)
+        return next((named[key] for named in alike if key in named), [])
 
 
 def _resembling(key: str, readable: Sequence[Readable]) -> list[Readable]:

@@ -61,7 +61,7 @@ class ReferenceCheck:
             if found is None:
                 missing.append(await self._missing(asked, several, session, readable, request))
             else:
-                title = asked.label.strip() or present[found.workspace.id, found.path]
+                title = asked.label if asked.label.strip() else present[found.workspace.id, found.path]
                 lines.append(references.line(title, found.reference, request.locale, in_session=session is not None))
         if missing:
             said = "; ".join(one.message for one in missing)
@@ -100,7 +100,7 @@ class ReferenceCheck:
         moved = None
         for reading in readings:
             moved = moved or await self._moved(reading, session, readable)
-        title = asked.label.strip() or asked.ref.rpartition("/")[2]
+        title = asked.label if asked.label.strip() else asked.ref.rpartition("/")[2]
         ref = None if moved is None else moved.ref(in_session=session is not None)
         return MissingReference(ref=asked.ref, label=asked.label, message=references.missing(title, request.locale), moved_to=ref)
 

@@ -56,8 +56,17 @@ def headings(content: str) -> list[Heading]:
     return found
 
 
-def section(content: str, fragment: str) -> tuple[int, int] | None:
-    """Where the section that a fragment names begins and ends, its heading and what is below that included; None where there is none.
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and what is below it: `content[start:end]`. `anchor` is the heading's."""
+
+    anchor: str
+    start: int
+    end: int
+
+
+def section(content: str, fragment: str) -> Section | None:
+    """The section that a fragment names; None where there is none.
 
     A fragment is a heading's text in any case and spelling, the slug that GitHub makes of it, or as in Obsidian several headings, each
     below the one before, with `#` between them.
@@ -67,7 +76,7 @@ def section(content: str, fragment: str) -> tuple[int, int] | None:
     if at is None:
         return None
     end = next((later.start for later in known[at + 1 :] if later.level <= known[at].level), len(content))
-    return known[at].start, end
+    return Section(known[at].anchor, known[at].start, end)
 
 
 def folded(text: str) -> str:

@@ -119,8 +119,8 @@ async def test_a_heading_narrows_to_its_section_unless_the_whole_is_there(branch
     # No such section: the whole note, of which the section is a part.
     assert (item.ref, item.section, item.characters) == ("x.md", None, 27)
     other = Branch(branch.bus, branch.notes, branch.workspace)
-    (item,) = await other.say("[x](x.md#two)")
-    assert (item.ref, item.section, body(item)["text"]) == ("x.md#two", "two", "## Two\nb\n")
+    (item,) = await other.say("[x](x.md#two) [x](x.md#Two) [x](x.md#One%23Two)")
+    assert (item.ref, item.section, body(item)["text"]) == ("x.md#Two", "Two", "## Two\nb\n")
     (item,) = await other.say("[x](x.md)")
     assert body(item)["text"] == "# One\na\n## Two\nb\n# Three\nc\n"
     assert await other.say("[x](x.md#Three)") == []

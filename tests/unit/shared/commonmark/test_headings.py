@@ -46,8 +46,8 @@ def test_a_fragment_names_a_section(fragment: str, begin: str, end: str | None) 
         assert found is None
         return
     assert found is not None
-    assert NOTE[slice(*found)].startswith(begin)
-    assert found[1] == (len(NOTE) if end is None else NOTE.index(end, found[0] + 1))
+    assert NOTE[found.start : found.end].startswith(begin)
+    assert found.end == (len(NOTE) if end is None else NOTE.index(end, found.start + 1))
 
 
 def test_each_heading_is_found_by_its_anchor() -> None:
@@ -55,7 +55,7 @@ def test_each_heading_is_found_by_its_anchor() -> None:
     for one in headings(content):
         found = section(content, one.anchor)
         assert found is not None
-        assert found[0] == one.start, one
+        assert (found.anchor, found.start) == (one.anchor, one.start)
 
 
 @settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
