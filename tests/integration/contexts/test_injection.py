@@ -17,7 +17,7 @@ from shared.contracts.errors import ServiceError
 from shared.contracts.subject import Empty
 from shared.messaging.bus import Bus
 from shared.messaging.scope import Account, Scope
-from shared.settings import ServiceSettings
+from shared.settings import DatabaseSettings
 from tests.support.polling import eventually
 from tests.support.scripted_notes import ScriptedNotes
 
@@ -55,13 +55,13 @@ def body(item: Injection) -> dict[str, object]:
 
 
 @pytest.fixture
-async def branch(nats_url: str) -> AsyncIterator[Branch]:
+async def branch(nats_url: str, database_url: str) -> AsyncIterator[Branch]:
     stop, bus, notes_bus = asyncio.Event(), Bus("tests", nats_url), Bus("notes", nats_url)
     await bus.connect()
     await notes_bus.connect()
     notes = ScriptedNotes(notes_bus)
     await notes.serve()
-    serving = asyncio.create_task(serve(ServiceSettings(NATS_URL=nats_url), stop))
+    serving = asyncio.create_task(serve(DatabaseSettings(NATS_URL=nats_url, DATABASE_URL=database_url), stop))
 
     async def ready() -> bool:
         try:
