@@ -94,7 +94,7 @@ class Writer:
         (tea,) = await self.candidates("绿")
         (place,) = await self.candidates("oth", locale="zh")
         assert place == {"kind": "workspace", "name": "other place/", "description": "工作区", "icon": "🗂️", "text": '@"other place"/'}
-        saucers, _ = await self.candidates('"other place"/cups#sau')
+        (saucers,) = await self.candidates('"other place"/cups#sau')
         assert (await self.http.get("/api/mentions/candidates", params={"workspace": "", "query": "x"})).json() == {"items": []}
         for wrong in ({"limit": 0}, {"limit": 1001}, {"query": "x" * 501}, {"locale": "fr"}, {"workspace": "x"}, {"limit": "1e3"}):
             assert (await self.http.get("/api/mentions/candidates", params=wrong)).status_code == 422, wrong
