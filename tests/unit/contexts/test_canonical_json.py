@@ -44,8 +44,9 @@ def test_numbers_are_written_as_ecmascript_writes_them(bits: str, text: str) -> 
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
+        lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=20), inner, max_size=5),
+        max_leaves=20,
     )
 )
 def test_it_reads_as_the_value(value: object) -> None:
