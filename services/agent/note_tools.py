@@ -154,6 +154,18 @@ class NoteTools:
         raise ServiceError(ErrorCode.INVALID, f"Say in which workspace: {_listed(readable)}.")
 
 
+async def became_of(client: Client, proposal: Proposal, scope: Scope) -> bool | None:
+    """Whether a change that somebody may have been at was made; None where the note does not say, or cannot be asked."""
+    try:
+        request = ReadNote(workspace=proposal.workspace, path=proposal.path)
+        present: str | None = (await client.ask(notes.NOTE_READ, request, scope)).content_hash
+    except ServiceError as error:
+        if error.code is not ErrorCode.NOTE_NOT_FOUND:
+            return None
+        present = None
+    return {proposal.content_hash: True, proposal.base_hash: False}.get(present)
+
+
 def _named(readable: list[Workspace], name: str) -> Workspace:
     """The workspace with this directory; a model may also say the id or the title, where only one has it."""
     named = [workspace for workspace in readable if workspace.directory == name] or [
