@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 CALLS_PER_ROUND_MAX = 6  # ON-8
 CLEANUP_SECONDS = 5.0
+# A reply is read as one message with all diffs that it has shown, beside which all else must fit.
+DIFFS_BYTES_MAX = 4 * 1024 * 1024
 # How long a change that was approved may take; see `NoteTools.carry_out`.
 WRITE_SECONDS = 60.0
 REJECTED = "The user has rejected this change; nothing was written. Do not ask for it again unless the user wants it."
@@ -59,6 +61,8 @@ class Execution:
                 outcome = await task
                 if isinstance(outcome, Proposal) and any(outcome.concerns(other) for other in proposals):
                     outcome = Refusal("Another change of this note in the same answer waits for the user; read the note again after it.")
+                if isinstance(outcome, Proposal) and self._diffs_bytes + len(orjson.dumps(outcome.diff)) > DIFFS_BYTES_MAX:
+                    outcome = Refusal("The changes of this reply are too long to be shown together; ask for this one in the next reply.")
                 if isinstance(outcome, Proposal):
                     proposals.append(outcome)
                     await self._ask_for_consent(outcome)
@@ -69,6 +73,12 @@ class Execution:
                 task.cancel()
             await shielded(_ended(work), CLEANUP_SECONDS)
         return proposals
+
+    @property
+    def _diffs_bytes(self) -> int:
+        """How long the diffs are that this reply has shown, as they are kept with it."""
+        shown = (call["approval"]["diff"] for call in self._log.fold.tool_calls.values() if "approval" in call)
+        return sum(len(orjson.dumps(diff)) for diff in shown)
 
     async def refuse(self, calls: list[Call], round_: Round, why: str) -> None:
         """None of these calls is run."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from services.agent import execution
 from services.agent.app import serve as serve_agent
 from services.agent.execution import Execution
 from services.agent.note_tools import NoteTools
@@ -455,3 +456,26 @@ async def test_what_may_not_be_changed_any_more_is_refused_when_it_is_approved(a
     agent_stack.provider.next(answer("Then not."))
     assert (await agent_stack.decide(asked, "reject")).status_code == 202
     assert (await after(agent_stack, turn)).done["status"] == "completed"
+
+
+async def test_changes_that_are_too_long_together_are_refused_to_the_model(
+    agent_stack: AgentStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "DIFFS_BYTES_MAX", 300)
+    create = [("notes_create", {"path": f"{number}.md", "content": "x" * 150}) for number in range(3)]
+    turn = await suspended(agent_stack, *create[:2])
+    assert [asked["path"] for asked in turn.of("ApprovalRequired")] == ["0.md"]
+    assert "next reply" in turn.of("ToolCallEnd")[0]["error"]
+    # What was decided counts as well: the reply shows it for ever.
+    agent_stack.provider.next(tool_calls(create[2], prefix="later"), answer("Done."))
+    assert (await agent_stack.decide(turn.of("ApprovalRequired")[0])).status_code == 202
+    rest = await after(agent_stack, turn)
+    assert [end["status"] for end in rest.of("ToolCallEnd")] == ["completed", "failed"]
+    assert rest.done["status"] == "completed"
+
+
+async def test_a_consent_after_the_cancel_is_refused(agent_stack: AgentStack) -> None:
+    turn = await suspended(agent_stack, patch(agent_stack))
+    await agent_stack.chat.execute("UPDATE turns SET cancel_requested = true")  # no agent has met it yet
+    late = await agent_stack.decide(turn.of("ApprovalRequired")[0])
+    assert (late.status_code, late.json()["code"]) == (409, "approval_not_pending")
