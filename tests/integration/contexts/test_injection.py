@@ -17,7 +17,7 @@ from shared.contracts.errors import ServiceError
 from shared.contracts.subject import Empty
 from shared.messaging.bus import Bus
 from shared.messaging.scope import Account, Scope
-from shared.settings import ServiceSettings
+from shared.settings import DatabaseSettings
 from tests.support.polling import eventually
 from tests.support.scripted_notes import ScriptedNotes
 
@@ -55,13 +55,13 @@ def body(item: Injection) -> dict[str, object]:
 
 
 @pytest.fixture
-async def branch(nats_url: str) -> AsyncIterator[Branch]:
+async def branch(nats_url: str, database_url: str) -> AsyncIterator[Branch]:
     stop, bus, notes_bus = asyncio.Event(), Bus("tests", nats_url), Bus("notes", nats_url)
     await bus.connect()
     await notes_bus.connect()
     notes = ScriptedNotes(notes_bus)
     await notes.serve()
-    serving = asyncio.create_task(serve(ServiceSettings(NATS_URL=nats_url), stop))
+    serving = asyncio.create_task(serve(DatabaseSettings(NATS_URL=nats_url, DATABASE_URL=database_url), stop))
 
     async def ready() -> bool:
         try:
@@ -110,6 +110,8 @@ async def test_notes_of_one_path_in_several_workspaces_are_several(branch: Branc
         ("../other place/same.md", other, "other place"),
     ]
     assert list(destinations(items[1].text))[:1] == ["../other%20place/same.md"]
+    # What the tools take, to read the rest of the right one.
+    assert [(body(item).get("workspace"), body(item)["path"]) for item in items] == [(None, "same.md"), ("other place", "same.md")]
 
 
 async def test_a_heading_narrows_to_its_section_unless_the_whole_is_there(branch: Branch) -> None:
