@@ -165,7 +165,7 @@ def _fitting(rows: list[asyncpg.Record]) -> list[asyncpg.Record]:
     size, count = 0, 0
     for row in rows:
         # A character has up to four bytes; thinking is there twice, once in the activity.
-        size += 4 * (len(row["content"]) + 2 * len(row["thinking"])) + len(str(row["tool_calls"]))
+        size += 4 * (len(row["content"]) + 2 * len(row["thinking"]) + len(str(row["tool_calls"])))
         if count and size > PART_BYTES_MAX:
             break
         count += 1

@@ -8,6 +8,8 @@ import logging
 import time
 from typing import Any
 
+import orjson
+
 from services.agent.approval import Proposal
 from services.agent.completion import Completion
 from services.agent.prompt import Round
@@ -17,7 +19,7 @@ from services.agent.toolbox import Outcome, Passages, Refusal, Result, Toolbox
 from services.agent.tools import SEARCH, our_name
 from services.agent.turn_log import TurnLog
 from shared.contracts.chat import Decision, EventType
-from shared.contracts.errors import ServiceError
+from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.retrieval import Hit
 from shared.messaging.cancellation import shielded
 from shared.messaging.scope import Scope
@@ -27,9 +29,14 @@ logger = logging.getLogger(__name__)
 
 CALLS_PER_ROUND_MAX = 6  # ON-8
 CLEANUP_SECONDS = 5.0
+# A reply is read as one message with all diffs that it has shown, beside which all else must fit.
+DIFFS_BYTES_MAX = 4 * 1024 * 1024
 # How long a change that was approved may take; see `NoteTools.carry_out`.
 WRITE_SECONDS = 60.0
 REJECTED = "The user has rejected this change; nothing was written. Do not ask for it again unless the user wants it."
+# Nobody said what became of the change.
+NO_ANSWER = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED})
+UNKNOWN = "Whether the change was made is not known; read the note."
 
 
 class Execution:
@@ -54,6 +61,8 @@ class Execution:
                 outcome = await task
                 if isinstance(outcome, Proposal) and any(outcome.concerns(other) for other in proposals):
                     outcome = Refusal("Another change of this note in the same answer waits for the user; read the note again after it.")
+                if isinstance(outcome, Proposal) and self._diffs_bytes + len(orjson.dumps(outcome.diff)) > DIFFS_BYTES_MAX:
+                    outcome = Refusal("The changes of this reply are too long to be shown together; ask for this one in the next reply.")
                 if isinstance(outcome, Proposal):
                     proposals.append(outcome)
                     await self._ask_for_consent(outcome)
@@ -65,6 +74,12 @@ class Execution:
             await shielded(_ended(work), CLEANUP_SECONDS)
         return proposals
 
+    @property
+    def _diffs_bytes(self) -> int:
+        """How long the diffs are that this reply has shown, as they are kept with it."""
+        shown = (call["approval"]["diff"] for call in self._log.fold.tool_calls.values() if "approval" in call)
+        return sum(len(orjson.dumps(diff)) for diff in shown)
+
     async def refuse(self, calls: list[Call], round_: Round, why: str) -> None:
         """None of these calls is run."""
         for call in calls:
@@ -75,27 +90,20 @@ class Execution:
 
         What the log says already was done by an agent that was lost since, and is not told again.
         """
-        await shielded(self._settled(proposal, decision, round_), WRITE_SECONDS)
+        await shielded(self._settled(proposal, decision, round_), WRITE_SECONDS + CLEANUP_SECONDS)
 
     async def _settled(self, proposal: Proposal, decision: Decision, round_: Round) -> None:
-        told = self._log.fold.tool_calls[proposal.call]["status"]
-        fields: dict[str, str] = {}
-        result: dict[str, Any] = {"written": True, "path": proposal.path, "content_hash": proposal.content_hash}
-        status = "completed"
-        if decision == "reject":
-            status, result = "rejected", {"rejected": REJECTED}
-        elif told != "completed" and (error := await self._written(proposal)) is not None:
-            status, fields, result = "failed", {"error": error}, {"error": error}
-        round_.results[proposal.call] = json.dumps(result, ensure_ascii=False)
-        if told == "awaiting_approval":
-            await self._log.emit(
-                EventType.TOOL_CALL_END,
-                tool_call_id=proposal.call,
-                name=proposal.name,
-                arguments=proposal.arguments,
-                status=status,
-                **fields,
-            )
+        if (told := told_end(self._log, proposal.call)) is not None:
+            # A change that was told as failed is not made after all by whoever comes next.
+            status, error = told["status"], told.get("error")
+        elif decision == "reject":
+            status, error = "rejected", None
+        else:
+            error = await self._written(proposal)
+            status = "completed" if error is None else "failed"
+        round_.results[proposal.call] = said_of(proposal, status, error)
+        if told is None:
+            await tell_end(self._log, proposal, status, error)
 
     async def _written(self, proposal: Proposal) -> str | None:
         """Why the change was not made; None where it was. In a scope of its own: no cancel of the turn leaves it half known."""
@@ -103,7 +111,8 @@ class Execution:
             await self._toolbox.notes.carry_out(proposal, Scope.root(WRITE_SECONDS, account=self._scope.account))
         except ServiceError as error:
             logger.warning("An approved change was not made: %s", error.code)
-            return f"The change was not made. {error.code}: {error.detail}"
+            what = UNKNOWN if error.code in NO_ANSWER else "The change was not made."
+            return f"{what} {error.code}: {error.detail}"
         return None
 
     async def _outcome(self, call: Call, round_number: int, *, within_limit: bool, whole: bool) -> Outcome:
@@ -161,6 +170,36 @@ class Execution:
             status=status,
             **fields,
         )
+
+
+def told_end(log: TurnLog, call: str) -> dict[str, Any] | None:
+    """The `ToolCallEnd` of a call, where the log has it."""
+    for event in reversed(log.events):
+        if event.type == EventType.TOOL_CALL_END and (fields := orjson.loads(event.payload))["tool_call_id"] == call:
+            return dict(fields)
+    return None
+
+
+async def tell_end(log: TurnLog, proposal: Proposal, status: str, error: str | None) -> None:
+    """Tell the client what became of a change."""
+    await log.emit(
+        EventType.TOOL_CALL_END,
+        tool_call_id=proposal.call,
+        name=proposal.name,
+        arguments=proposal.arguments,
+        status=status,
+        **({} if error is None else {"error": error}),
+    )
+
+
+def said_of(proposal: Proposal, status: str, error: str | None) -> str:
+    """What the model is told of it."""
+    result: dict[str, Any] = {"error": error}
+    if status == "completed":
+        result = {"written": True, "path": proposal.path, "content_hash": proposal.content_hash}
+    elif status == "rejected":
+        result = {"rejected": REJECTED}
+    return json.dumps(result, ensure_ascii=False)
 
 
 def _trace(outcome: Outcome, round_number: int, seconds: float) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from services.agent.approval import Proposal
 from services.agent.tools import AppendArguments, Arguments, CreateArguments, FindArguments, PatchArguments, ReadArguments
+from shared import references
 from shared.contracts import notes, retrieval
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import AppendText, Change, CreateText, DraftNote, FindNotes, PatchText, ReadNote, Workspace
@@ -49,16 +50,17 @@ class NoteTools:
         if not chosen:
             return [], NOTHING_FOUND
         named, passages = await asyncio.gather(self._by_name(query, chosen, scope), self._by_content(query, chosen, scope))
-        directories = {workspace.id: workspace.directory for workspace in chosen}
+        session = self._session(readable)
+        places = {workspace.id: workspace for workspace in chosen}
         found: dict[tuple[UUID, str], dict[str, Any]] = {}
         for note in named:
-            if note.workspace in directories:
-                shown = {"path": note.path, "title": note.title, "tags": note.tags, "content_hash": note.content_hash}
-                found[note.workspace, note.path] = {"workspace": note.directory, **shown}
+            if (place := places.get(note.workspace)) is not None:
+                shown = {"tags": note.tags, "content_hash": note.content_hash}
+                found[note.workspace, note.path] = {**_named_note(place, note.path, note.title, session), **shown}
         for hit in passages or []:
-            if hit.workspace in directories:
-                shown = {"path": hit.file_path, "title": hit.title, "excerpt": hit.text[:EXCERPT_CHARACTERS]}
-                found.setdefault((hit.workspace, hit.file_path), {"workspace": directories[hit.workspace], **shown})
+            if (place := places.get(hit.workspace)) is not None:
+                shown = {"excerpt": hit.text[:EXCERPT_CHARACTERS]}
+                found.setdefault((hit.workspace, hit.file_path), {**_named_note(place, hit.file_path, hit.title, session), **shown})
         notice = FOUND_BY_NAME if passages is None else NOTHING_FOUND if not found else None
         return list(found.values())[:FOUND_MAX], notice
 
@@ -80,15 +82,14 @@ class NoteTools:
         Raises:
             ServiceError: as the notes service says; `invalid` for an offset beyond the end.
         """
-        workspace = await self._chosen(arguments.workspace, scope)
+        readable = await self._readable(scope)
+        workspace = self._chosen(arguments.workspace, readable)
         note = await self._client.ask(notes.NOTE_READ, ReadNote(workspace=workspace.id, path=arguments.path), scope)
         if arguments.offset > len(note.content):
             raise ServiceError(ErrorCode.INVALID, f"The note has {len(note.content)} characters.")
         end = min(len(note.content), arguments.offset + READ_CHARACTERS_MAX)
         result = {
-            "workspace": workspace.directory,
-            "path": note.path,
-            "title": note.title,
+            **_named_note(workspace, note.path, note.title, self._session(readable)),
             "content_hash": note.content_hash,
             "content": note.content[arguments.offset : end],
         }
@@ -103,7 +104,7 @@ class NoteTools:
             ServiceError: whatever would refuse the change itself.
         """
         path, directory, change = _change(arguments)
-        workspace = await self._chosen(directory, scope)
+        workspace = self._chosen(directory, await self._readable(scope))
         draft = await self._client.ask(notes.NOTE_DRAFT, DraftNote(workspace=workspace.id, path=path, change=change), scope)
         return Proposal(
             call=call,
@@ -142,16 +143,37 @@ class NoteTools:
             return items
         return [workspace for workspace in items if workspace.id in self._within or workspace.id == self._workspace]
 
-    async def _chosen(self, directory: str | None, scope: Scope) -> Workspace:
+    def _session(self, readable: list[Workspace]) -> Workspace | None:
+        """The conversation's workspace, where its references start."""
+        return next((workspace for workspace in readable if workspace.id == self._workspace), None)
+
+    def _chosen(self, directory: str | None, readable: list[Workspace]) -> Workspace:
         """The workspace of a call."""
-        readable = await self._readable(scope)
         if directory is not None:
             return _named(readable, directory)
-        if (own := next((workspace for workspace in readable if workspace.id == self._workspace), None)) is not None:
+        if (own := self._session(readable)) is not None:
             return own
         if self._workspace is None and len(readable) == 1:
             return readable[0]
         raise ServiceError(ErrorCode.INVALID, f"Say in which workspace: {_listed(readable)}.")
+
+
+async def became_of(client: Client, proposal: Proposal, scope: Scope) -> bool | None:
+    """Whether a change that somebody may have been at was made; None where the note does not say, or cannot be asked."""
+    try:
+        request = ReadNote(workspace=proposal.workspace, path=proposal.path)
+        present: str | None = (await client.ask(notes.NOTE_READ, request, scope)).content_hash
+    except ServiceError as error:
+        if error.code is not ErrorCode.NOTE_NOT_FOUND:
+            return None
+        present = None
+    return {proposal.content_hash: True, proposal.base_hash: False}.get(present)
+
+
+def _named_note(workspace: Workspace, path: str, title: str, session: Workspace | None) -> dict[str, Any]:
+    """What a note is called by the tools, and the link to it, as seen from the session: its path alone may there be another note's."""
+    link = references.link(title, references.of_note(workspace, path, session), in_session=session is not None)
+    return {"workspace": workspace.directory, "path": path, "title": title, "link": link}
 
 
 def _named(readable: list[Workspace], name: str) -> Workspace:

@@ -9,6 +9,8 @@ from nats.errors import Error as NatsError
 from nats.js.errors import APIError
 
 from services.agent.ending import Ending, TurnFailure
+from services.agent.execution import UNKNOWN, said_of, tell_end, told_end
+from services.agent.note_tools import became_of
 from services.agent.prompt import Round
 from services.agent.tenure import Tenure
 from services.agent.turn import SUPERSEDED, TURN_SECONDS_MAX, Assignment, attempt_scope
@@ -19,13 +21,15 @@ from services.agent.turns import Turns
 from shared.contracts.chat import LoggedEvent, StartTurn
 from shared.contracts.errors import ServiceError
 from shared.messaging.bus import Bus
-from shared.messaging.scope import Account
+from shared.messaging.scope import Account, Scope
 
 logger = logging.getLogger(__name__)
 
 # A turn that takes its agent with it each time is not for a fourth.
 LOSSES_MAX = 2
 RETRY_SECONDS = 0.5
+LOOK_SECONDS = 5.0
+NOT_MADE = "The turn ended before the change was made."
 AGENT_LOST = TurnFailure("agent_lost", "The agent that worked on this answer was lost; what it had written is kept.", retriable=True)
 
 
@@ -111,6 +115,7 @@ class Succession:
         fold, checkpoint = log.fold, taken.checkpoint
         beyond = Round(content=fold.content[checkpoint.content_characters :])
         rounds = [*checkpoint.rounds, *([] if beyond.is_empty else [beyond])]
+        await self._tell_what_was_written(taken, log)
         ending = Ending(taken.begun.turn, log, self._store, rounds)
         if taken.cancel_requested:
             await ending.write("cancelled", None)
@@ -118,3 +123,16 @@ class Succession:
             await ending.write("failed", None)
         else:
             await ending.write("failed", AGENT_LOST)
+
+    async def _tell_what_was_written(self, taken: TakenOver, log: TurnLog) -> None:
+        """The agent before may have made a change that was approved, and not have said so. Nothing is made now."""
+        account = Account(taken.begun.turn.account_id, taken.assignment["role"]) if taken.assignment is not None else None
+        for proposal in taken.checkpoint.proposals:
+            told = told_end(log, proposal.call)
+            if told is None and taken.decisions.get(proposal.call) == "approve":
+                made = await became_of(self._bus.client, proposal, Scope.root(LOOK_SECONDS, account=account))
+                status, error = ("completed", None) if made else ("failed", NOT_MADE if made is False else UNKNOWN)
+                await tell_end(log, proposal, status, error)
+                told = {"status": status, "error": error}
+            if told is not None:
+                taken.checkpoint.rounds[-1].results[proposal.call] = said_of(proposal, told["status"], told.get("error"))

@@ -20,6 +20,8 @@ from services.agent.payloads import MalformedStream
 CHARACTERS_MAX = 256 * 1024
 CALLS_MAX = 128
 LEVELS_MAX = 64
+# An id that is longer than any real one is replaced by one of ours.
+ID_CHARACTERS_MAX = 500
 # The index of the deprecated `function_call`, of which there is one.
 DEPRECATED_INDEX = -1
 
@@ -137,7 +139,7 @@ class Calls:
         call.name = call.name or fragment.name
         call.extra_content = fragment.extra_content or call.extra_content
         if call.name and not call.announced:
-            call.id = self._unique(call.provider_id or f"call_{call.position}")
+            call.id = self._unique(call.provider_id if _fits_into_an_address(call.provider_id) else f"call_{call.position}")
             yield CallStarted(call.position, call.id, call.name)
             if call.arguments:  # they came before the name
                 yield CallArguments(call.position, call.arguments)
@@ -175,6 +177,12 @@ class Calls:
             number += 1
             candidate = f"{identifier}-{number}"
         return candidate
+
+
+def _fits_into_an_address(identifier: str) -> bool:
+    """Whether a client can name the call in a path: programs on the way resolve parts that are dots, and none takes any length."""
+    parts = identifier.replace("\\", "/").split("/")
+    return 0 < len(identifier) <= ID_CHARACTERS_MAX and identifier.isprintable() and not {".", ".."} & {part.strip() for part in parts}
 
 
 def _begins_another(call: Call, fragment: Fragment) -> bool:

@@ -11,7 +11,7 @@ from services.agent.turn_store import NOBODY, TurnStore, not_pending
 from shared.contracts import notes
 from shared.contracts.chat import DecideCall, ToolCall
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.notes import ReadNote
+from shared.contracts.notes import DraftNote
 from shared.messaging.bus import Bus
 from shared.messaging.scope import Account, Scope
 
@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 # A client may decide before the round that asks is over: how long that is waited for.
 SUSPENSION_TRIES = 50
 SUSPENSION_PAUSE_SECONDS = 0.2
+# What a draft of the change is refused with where the note has changed since.
+CHANGED = frozenset({ErrorCode.NOTE_NOT_FOUND, ErrorCode.NOTE_STALE, ErrorCode.NOTE_EXISTS})
 
 
 class TurnControl:
@@ -45,8 +47,9 @@ class TurnControl:
 
         Raises:
             ServiceError: `turn_not_found`, `tool_call_not_found`; `approval_stale` where the diff is not the one that waits,
-                `note_stale` or `note_exists` where the note is not the one that was shown (the turn waits on); `approval_decided` where
-                it was decided otherwise before; `approval_not_pending` where nothing waits (any more).
+                `note_stale` or `note_exists` where the note is not the one that was shown, or whatever else would refuse the change now
+                (the turn waits on); `approval_decided` where it was decided otherwise before; `approval_not_pending` where nothing
+                waits (any more).
         """
         call = await self._call(request, account)
         if call.approval is None:
@@ -58,7 +61,7 @@ class TurnControl:
                 raise not_pending()
             proposal = await self._proposal(request, account)
             if request.decision == "approve":
-                await self._require_version(proposal, scope)
+                await self._require_possible(proposal, scope)
             turn = await self._store.turn(request.turn, account.id)
             known = await self._store.decide(turn, call.id, request.decision, account.role)
         if known != request.decision:
@@ -84,22 +87,19 @@ class TurnControl:
             await asyncio.sleep(SUSPENSION_PAUSE_SECONDS)
         raise not_pending()
 
-    async def _require_version(self, proposal: Proposal, scope: Scope) -> None:
-        """Refuse what could not be carried out any more: the user sees it now, and not only the model afterwards."""
+    async def _require_possible(self, proposal: Proposal, scope: Scope) -> None:
+        """Refuse what could not be carried out any more: the user sees it now, and not only the model afterwards. Drafted again, it has to
+        be the change that was shown.
+        """
+        request = DraftNote(workspace=proposal.workspace, path=proposal.path, change=proposal.change)
         try:
-            request = ReadNote(workspace=proposal.workspace, path=proposal.path)
-            present: str | None = (await self._bus.client.ask(notes.NOTE_READ, request, scope)).content_hash
+            draft = await self._bus.client.ask(notes.NOTE_DRAFT, request, scope)
         except ServiceError as error:
-            if error.code is not ErrorCode.NOTE_NOT_FOUND:
-                raise
-            present = None
-        if present == proposal.base_hash:
-            return
-        if proposal.base_hash is None:
-            raise ServiceError(ErrorCode.NOTE_EXISTS, f"{proposal.path} exists by now; reject this change.", current_hash=present)
-        raise ServiceError(
-            ErrorCode.NOTE_STALE, f"{proposal.path} is not the version that was shown any more; reject this change.", current_hash=present
-        )
+            if error.code in CHANGED:
+                raise _stale(proposal, error.extra.get("current_hash")) from None
+            raise
+        if (draft.base_hash, draft.content_hash) != (proposal.base_hash, proposal.content_hash):
+            raise _stale(proposal, draft.base_hash)
 
     async def _go_on(self, turn_id: UUID) -> None:
         """Have this agent go on with a turn that nobody holds. Where it cannot, whoever sees it next does (`lease`)."""
@@ -109,3 +109,12 @@ class TurnControl:
             await self._succession.take_over(turn_id, NOBODY)
         except ServiceError as error:
             logger.info("Turn %s is left to the next agent: %s", turn_id, error.detail)
+
+
+def _stale(proposal: Proposal, present: str | None) -> ServiceError:
+    """What the user is told of a note that is not the one that was shown; `present` is its version now, None where there is none."""
+    if proposal.base_hash is None:
+        return ServiceError(ErrorCode.NOTE_EXISTS, f"{proposal.path} exists by now; reject this change.", current_hash=present)
+    return ServiceError(
+        ErrorCode.NOTE_STALE, f"{proposal.path} is not the version that was shown any more; reject this change.", current_hash=present
+    )

@@ -343,17 +343,17 @@ class TurnStore:
         that the account has now is the one under which it goes on. What is in force: an earlier decision stays.
 
         Raises:
-            ServiceError: `approval_not_pending`, where the turn has ended.
+            ServiceError: `approval_not_pending`, where the turn has ended, or is to be.
         """
         async with transaction(self._pool) as db:
             await db.execute("SELECT 1 FROM conversations WHERE id = $1 FOR UPDATE", turn.conversation_id)
-            status = await db.fetchval("SELECT status FROM turns WHERE id = $1 FOR UPDATE", turn.id)
+            present = await db.fetchrow("SELECT status, cancel_requested FROM turns WHERE id = $1 FOR UPDATE", turn.id)
             if (known := (await _decisions(db, turn.id)).get(call)) is not None:
                 return known
-            if status not in ("running", "suspended"):
+            if present is None or present["cancel_requested"] or present["status"] not in ("running", "suspended"):
                 raise not_pending()
             await db.execute("INSERT INTO approvals (turn_id, tool_call_id, decision) VALUES ($1, $2, $3)", turn.id, call, decision)
-            if status == "suspended":
+            if present["status"] == "suspended":
                 await db.execute(
                     """
                     WITH shown AS (UPDATE messages SET status = 'running' WHERE id = $4)

@@ -66,10 +66,14 @@ class Material:
         return Given(head, tuple(kept))
 
 
-def written(link: str, title: str, path: str, section: str | None, given: Given, mode: Literal["chat", "agent"]) -> str:
-    """The text as it stands in the message that mentions the note. `link` is one line, of which a title can end no part."""
+def written(
+    link: str, title: str, path: str, section: str | None, given: Given, mode: Literal["chat", "agent"], workspace: str | None = None
+) -> str:
+    """The text as it stands in the message that mentions the note. `link` is one line, of which a title can end no part; `workspace` is
+    the directory of one that is not the session's, where the path alone would be another note's for the tools.
+    """
     introduction = INTRODUCTION.format(link=link)
-    body: dict[str, object] = {"title": title, "path": path}
+    body: dict[str, object] = {"title": title, **({} if workspace is None else {"workspace": workspace}), "path": path}
     if section is not None:
         body["section"] = section
     if given.headings is None:

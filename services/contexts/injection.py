@@ -171,6 +171,7 @@ def _injection(found: _Found, share: int | None, session: Workspace | None, requ
     workspace, note, in_session = found.mention.workspace, found.note, session is not None
     reference = references.of_note(workspace, note.path, session, found.section)
     link = references.link(note.title, reference, in_session=in_session)
+    elsewhere = None if session is not None and session.id == workspace.id else workspace.directory
     given = found.material.whole if share is None else found.material.outlined(share)
     return Injection(
         ref=reference.ref(in_session=in_session),
@@ -179,7 +180,7 @@ def _injection(found: _Found, share: int | None, session: Workspace | None, requ
         content_hash=note.content_hash,
         characters=given.characters,
         form="full" if share is None else "outline",
-        text=injected_text.written(link, note.title, note.path, found.section, given, request.mode),
+        text=injected_text.written(link, note.title, note.path, found.section, given, request.mode, elsewhere),
         workspace=workspace.id,
         directory=workspace.directory,
         root_path=reference.path,

@@ -8,7 +8,9 @@ from services.notes.file_threads import FileThreads
 from services.notes.note_path import NotePath
 from services.notes.text_change import changed
 from services.notes.unified_diff import unified_diff
-from services.notes.vault_writer import require_new_path, require_size
+from services.notes.vault_writer import VaultWriter, require_size
+from services.notes.workspaces import Kept
+from services.notes.writing import in_vault
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import Draft, DraftNote, Note, PatchText, ReadNote
 from shared.database.pool import Pool
@@ -29,8 +31,9 @@ async def draft(pool: Pool, threads: FileThreads, request: DraftNote, account: A
     path = NotePath.parse(request.path)
     note = await _present(pool, threads, request, account)
     if note is None:
-        require_new_path(path)
-    return await threads.run(workspace.id, _drafted, path, note, request)
+        await threads.run(workspace.id, _require_room, workspace, path)
+    # A file may be spelled in another way than it was asked for, and beside another one: that note is meant, and is to be written.
+    return await threads.run(workspace.id, _drafted, path.text if note is None else note.path, note, request)
 
 
 async def _present(pool: Pool, threads: FileThreads, request: DraftNote, account: Account | None) -> Note | None:
@@ -50,7 +53,14 @@ async def _present(pool: Pool, threads: FileThreads, request: DraftNote, account
     return note
 
 
-def _drafted(path: NotePath, note: Note | None, request: DraftNote) -> Draft:
+def _require_room(workspace: Kept, path: NotePath) -> None:
+    def work(vault: VaultWriter, place: NotePath) -> None:
+        vault.require_room(place)
+
+    in_vault(workspace, path, path, work)
+
+
+def _drafted(path: str, note: Note | None, request: DraftNote) -> Draft:
     old = note.content.encode() if note is not None else b""
     new = changed(old, request.change)
     require_size(new)
@@ -59,7 +69,7 @@ def _drafted(path: NotePath, note: Note | None, request: DraftNote) -> Draft:
         raise ServiceError(ErrorCode.INVALID, "A note cannot hold a NUL character.")
     if note is not None and new == old:
         raise ServiceError(ErrorCode.INVALID, "That would change nothing.")
-    diff = unified_diff(None if note is None else note.content, content, path.text)
+    diff = unified_diff(None if note is None else note.content, content, path)
     if len(diff) > DIFF_CHARACTERS_MAX:
         raise ServiceError(
             ErrorCode.TOO_LARGE,
@@ -67,7 +77,7 @@ def _drafted(path: NotePath, note: Note | None, request: DraftNote) -> Draft:
             limit=DIFF_CHARACTERS_MAX,
         )
     return Draft(
-        path=path.text,
+        path=path,
         base_hash=note.content_hash if note is not None else None,
         content_hash=digest(new),
         diff=diff,

@@ -129,6 +129,25 @@ class VaultWriter:
             os.fsync(place.directory)
             return _as_written(temporary.descriptor, data)
 
+    def require_room(self, path: NotePath) -> None:
+        """Refuse a place where `create` could not make a note; nothing is made.
+
+        Raises:
+            NoteExists, VaultUnavailable, ServiceError, OSError: see there.
+        """
+        require_new_path(path)
+        *directories, name = path.segments
+        with self._entered() as top, ExitStack() as opened:
+            directory = top
+            for depth, below in enumerate(directories):
+                actual = actual_name(directory, below)
+                if not durable_file.name_is_taken(directory, actual):
+                    _require_new_directories(directories[depth:])
+                    return
+                directory = _open_directory(directory, actual)
+                opened.callback(os.close, directory)
+            _require_free(_Place(top, directory, actual_name(directory, name)))
+
     def replace(self, path: NotePath, edit: Edit, expected: str | None = None) -> RawNote:
         """Make of a note's bytes what `edit` makes of them; `expected` None takes whatever version is there.
 
@@ -250,9 +269,13 @@ def _new_place(top: int, path: NotePath) -> Iterator[_Place]:
     *directories, name = path.segments
     with _made_directories(top, directories) as directory:
         place = _Place(top, directory, actual_name(directory, name))
-        if durable_file.name_is_taken(directory, place.name):
-            raise NoteExists(_version(place).hash)
+        _require_free(place)
         yield place
+
+
+def _require_free(place: _Place) -> None:
+    if durable_file.name_is_taken(place.directory, place.name):
+        raise NoteExists(_version(place).hash)
 
 
 def require_new_path(path: NotePath) -> None:
@@ -291,8 +314,8 @@ def _made_directories(top: int, names: list[str], *, trusted: bool = False) -> I
             for name in names:
                 actual = actual_name(directory, name)
                 if not durable_file.name_is_taken(directory, actual):
-                    if not trusted and (problem := new_name_problem(name)):
-                        raise ServiceError(ErrorCode.PATH_INVALID, f"The path has a directory whose name {problem}.")
+                    if not trusted:
+                        _require_new_directories([name])
                     _make_directory(directory, actual)
                     made.append((actual, directory))
                 directory = _open_directory(directory, actual)
@@ -302,6 +325,12 @@ def _made_directories(top: int, names: list[str], *, trusted: bool = False) -> I
             for name, parent in reversed(made):
                 _remove_directory(name, parent)
             raise
+
+
+def _require_new_directories(names: Iterable[str]) -> None:
+    for name in names:
+        if problem := new_name_problem(name):
+            raise ServiceError(ErrorCode.PATH_INVALID, f"The path has a directory whose name {problem}.")
 
 
 def _open_directory(parent: int, name: str) -> int:

@@ -190,7 +190,7 @@ class NoteWriter:
             async with self._locks.held(workspace.id) as connected:
                 path = await self._threads.run(workspace.id, workspace.vault.named, path)
                 target = to or path
-                raw, seen = await self._threads.run(workspace.id, _in_vault, workspace, path, target, work)
+                raw, seen = await self._threads.run(workspace.id, in_vault, workspace, path, target, work)
                 written = True
                 await self._index(connected, workspace.id, path, target, seen)
                 entry = await catalog.entry(connected, workspace.id, target.text)
@@ -213,7 +213,7 @@ class NoteWriter:
             await changes.commit(connected, workspace, [seen], [path.text])
 
 
-def _in_vault(workspace: Kept, path: NotePath, target: NotePath, work: Work) -> tuple[RawNote | None, Seen | None]:
+def in_vault(workspace: Kept, path: NotePath, target: NotePath, work: Work) -> tuple[RawNote | None, Seen | None]:
     """Do it, in a thread.
 
     Raises:

@@ -70,6 +70,7 @@ async def test_catalogue_compose_search_and_read_one_after_the_other(agent_stack
     assert composed == {"markdown": "## 1. \\*Rye\\*\n"}
     assert [(note["path"], note["workspace"]) for note in found["notes"]] == [("Bread.md", "vault")]
     assert nothing["notes"] == []
+    assert [found["notes"][0]["link"], read["link"]] == ["[Bread](Bread.md)"] * 2
     assert (read["content"], read["content_hash"]) == (BREAD, agent_stack.hash_of("Bread.md"))
     message = (await agent_stack.client.conversation(turn.started["conversation_id"]))["messages"][1]
     assert [call["status"] for call in message["tool_calls"]] == ["completed"] * 5
@@ -81,7 +82,7 @@ async def test_notes_are_found_by_their_text_where_the_name_does_not_say_it(agen
     agent_stack.provider.next(tool_calls(("notes_search", {"query": "knead"})), answer("Found."))
     await agent_stack.ask()
     assert json.loads(agent_stack.results()[0])["notes"] == [
-        {"workspace": "vault", "path": "Bread.md", "title": "Bread", "excerpt": "Knead for ten minutes."}
+        {"workspace": "vault", "path": "Bread.md", "title": "Bread", "link": "[Bread](Bread.md)", "excerpt": "Knead for ten minutes."}
     ]
     agent_stack.chat.retrieval.failing = True
     agent_stack.provider.next(tool_calls(("notes_search", {"query": "bread"})), answer("Found."))
@@ -115,6 +116,19 @@ async def test_a_call_that_cannot_be_done_is_explained_to_the_model(
     assert why in end["error"]
     assert why in agent_stack.results()[0]
     assert turn.done["status"] == "completed"
+
+
+async def test_a_note_elsewhere_is_linked_to_as_seen_from_the_conversations_workspace(agent_stack: AgentStack) -> None:  # MN-3
+    http = agent_stack.client.http
+    other = (await http.post("/api/workspaces", json={"directory": "my other", "notes_dir": ".notes"})).json()["id"]
+    written = await http.put(f"/api/workspaces/{other}/notes/Bread.md", json={"content": "# Rye"}, headers={"if-none-match": "*"})
+    assert written.status_code == 201
+    agent_stack.provider.next(
+        tool_calls(("notes_read", {"path": "Bread.md", "workspace": "my other"}), ("notes_search", {"query": "rye"})), answer("Read.")
+    )
+    await agent_stack.ask()
+    read, found = map(json.loads, agent_stack.results())
+    assert [read["link"], found["notes"][0]["link"]] == ["[Rye](../my%20other/.notes/Bread.md)"] * 2
 
 
 async def test_a_long_note_is_read_in_parts(agent_stack: AgentStack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from services.agent import execution
 from services.agent.app import serve as serve_agent
 from services.agent.execution import Execution
+from services.agent.note_tools import NoteTools
 from services.agent.settings import AgentSettings
+from shared.contracts.errors import ErrorCode, ServiceError
 from tests.support.agent_stack import BREAD, AgentStack
 from tests.support.chat_client import Streamed, running
 from tests.support.polling import eventually
@@ -370,3 +373,109 @@ async def test_a_write_whose_turn_is_cancelled_meanwhile_is_told_as_what_it_was(
     rest = await after(agent_stack, turn)
     assert (rest.of("ToolCallEnd")[0]["status"], rest.done["status"]) == ("completed", "cancelled")
     assert "twelve" in (agent_stack.vault / "Bread.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(ErrorCode.STORAGE_FULL, "The change was not made."), (ErrorCode.UNAVAILABLE, "Whether the change was made is not known")],
+)
+async def test_a_change_that_was_told_as_failed_is_not_made_by_the_next_agent(
+    agent_stack: AgentStack, monkeypatch: pytest.MonkeyPatch, code: ErrorCode, said: str
+) -> None:
+    carry_out, refusals = NoteTools.carry_out, [ServiceError(code, "Not now.")]
+
+    async def refused_once(self: NoteTools, *arguments: Any) -> None:
+        if refusals:
+            raise refusals.pop()
+        await carry_out(self, *arguments)
+
+    monkeypatch.setattr(NoteTools, "carry_out", refused_once)
+    turn = await suspended(agent_stack, patch(agent_stack))
+    asked = turn.of("ApprovalRequired")[0]
+    agent_stack.provider.next(Script([chunk(role="assistant", content="Half "), Gate()]), answer("Not written."))
+    async with asyncio.timeout(30):
+        path, headers = f"/api/chat/turns/{asked['turn_id']}/events", {"last-event-id": str(turn.ids[-1])}
+        async with agent_stack.client.stream("GET", path, headers=headers) as reader:
+            assert (await agent_stack.decide(asked)).status_code == 202
+            await reader.read(until="TextDelta")
+            await agent_stack.chat.execute("UPDATE turns SET owner = gen_random_uuid()")
+            await reader.read()
+    assert [(end["status"], said in end["error"]) for end in reader.of("ToolCallEnd")] == [("failed", True)]
+    assert said in agent_stack.results()[0]
+    assert (agent_stack.vault / "Bread.md").read_bytes() == BREAD.encode()
+
+
+async def test_a_change_that_was_made_is_told_as_made_though_its_agent_is_lost_and_the_turn_cancelled(
+    agent_stack: AgentStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+
+    async def lost(self: Execution, *arguments: Any) -> None:
+        await self._written(arguments[0])
+        await gate.wait()
+
+    monkeypatch.setattr(Execution, "_settled", lost)
+    turn = await suspended(agent_stack, patch(agent_stack), ("notes_create", {"path": "New.md", "content": "mine"}))
+    patched, created = turn.of("ApprovalRequired")
+    assert (await agent_stack.decide(patched)).status_code == 202
+    async with asyncio.timeout(10):
+        await gate.reached.wait()
+    assert (await agent_stack.decide(created)).status_code == 202
+    assert (await agent_stack.client.http.post(f"/api/chat/turns/{patched['turn_id']}/cancel")).status_code == 202
+    await agent_stack.chat.execute("UPDATE turns SET owner = gen_random_uuid()")
+    rest = await after(agent_stack, turn)
+    gate.open()
+    assert rest.done["status"] == "cancelled"
+    assert [end["status"] for end in rest.of("ToolCallEnd")] == ["completed", "failed"]
+    assert "twelve" in (agent_stack.vault / "Bread.md").read_text()
+    assert not (agent_stack.vault / "New.md").exists()
+    # The next turn of the conversation is told so, too.
+    await agent_stack.ask("And?", conversation_id=turn.started["conversation_id"])
+    assert [agent_stack.hash_of("Bread.md") in result for result in agent_stack.results()] == [True, False]
+
+
+async def test_what_may_not_be_changed_any_more_is_refused_when_it_is_approved(agent_stack: AgentStack) -> None:
+    client = agent_stack.client
+    account = {"username": "guest", "password": "a long password", "role": "member"}
+    guest = (await client.http.post("/api/accounts", json=account)).json()["id"]
+
+    async def may(access: str) -> None:
+        body = {"items": [{"account_id": guest, "access": access}]}
+        assert (await client.http.put(f"/api/workspaces/{agent_stack.workspace}/members", json=body)).status_code == 200
+
+    await may("write")
+    await client.login("guest", "a long password")
+    turn = await suspended(agent_stack, patch(agent_stack))
+    asked = turn.of("ApprovalRequired")[0]
+    await client.login()
+    await may("read")
+    await client.login("guest", "a long password")
+    refused = await agent_stack.decide(asked)
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    assert (await agent_stack.state(asked["turn_id"]))["status"] == "suspended"
+    agent_stack.provider.next(answer("Then not."))
+    assert (await agent_stack.decide(asked, "reject")).status_code == 202
+    assert (await after(agent_stack, turn)).done["status"] == "completed"
+
+
+async def test_changes_that_are_too_long_together_are_refused_to_the_model(
+    agent_stack: AgentStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "DIFFS_BYTES_MAX", 300)
+    create = [("notes_create", {"path": f"{number}.md", "content": "x" * 150}) for number in range(3)]
+    turn = await suspended(agent_stack, *create[:2])
+    assert [asked["path"] for asked in turn.of("ApprovalRequired")] == ["0.md"]
+    assert "next reply" in turn.of("ToolCallEnd")[0]["error"]
+    # What was decided counts as well: the reply shows it for ever.
+    agent_stack.provider.next(tool_calls(create[2], prefix="later"), answer("Done."))
+    assert (await agent_stack.decide(turn.of("ApprovalRequired")[0])).status_code == 202
+    rest = await after(agent_stack, turn)
+    assert [end["status"] for end in rest.of("ToolCallEnd")] == ["completed", "failed"]
+    assert rest.done["status"] == "completed"
+
+
+async def test_a_consent_after_the_cancel_is_refused(agent_stack: AgentStack) -> None:
+    turn = await suspended(agent_stack, patch(agent_stack))
+    await agent_stack.chat.execute("UPDATE turns SET cancel_requested = true")  # no agent has met it yet
+    late = await agent_stack.decide(turn.of("ApprovalRequired")[0])
+    assert (late.status_code, late.json()["code"]) == (409, "approval_not_pending")

@@ -110,6 +110,8 @@ async def test_notes_of_one_path_in_several_workspaces_are_several(branch: Branc
         ("../other place/same.md", other, "other place"),
     ]
     assert list(destinations(items[1].text))[:1] == ["../other%20place/same.md"]
+    # What the tools take, to read the rest of the right one.
+    assert [(body(item).get("workspace"), body(item)["path"]) for item in items] == [(None, "same.md"), ("other place", "same.md")]
 
 
 async def test_a_heading_narrows_to_its_section_unless_the_whole_is_there(branch: Branch) -> None:

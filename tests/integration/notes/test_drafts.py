@@ -31,6 +31,10 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def listed(vault: Path) -> list[str]:
+    return sorted(f"{directory}/{name}" for directory, below, files in os.walk(vault) for name in [*below, *files])
+
+
 class Drafter:
     """Drafts and applies in one workspace."""
 
@@ -158,3 +162,36 @@ async def test_notes_are_found_by_title_path_and_tags_in_this_order(vault: Path,
     assert await found("nothing") == []
     assert await found("rye", Account(uuid4(), "member")) == []
     await refused(found(" "), ErrorCode.INVALID)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("a.md/b.md", ErrorCode.PATH_INVALID),
+        ("link/b.md", ErrorCode.PATH_INVALID),
+        ("con/b.md", ErrorCode.PATH_INVALID),
+        ("new/a\u202e/b.md", ErrorCode.PATH_INVALID),
+        ("taken.md", ErrorCode.NOTE_EXISTS),
+        ("dangling.md", ErrorCode.NOTE_EXISTS),
+    ],
+)
+async def test_a_note_that_could_not_be_made_there_is_refused_at_once_and_nothing_is_made(
+    vault: Path, drafter: Drafter, path: str, code: ErrorCode
+) -> None:
+    (vault / "taken.md").mkdir()
+    (vault / "dangling.md").symlink_to("nowhere")
+    (vault / "link").symlink_to(vault)
+    before = listed(vault)
+    for change in (CreateText(content="x"), AppendText(text="x")):
+        await refused(drafter.draft(path, change), code)
+    assert listed(vault) == before
+
+
+async def test_of_two_notes_that_differ_in_spelling_alone_the_one_that_was_named_is_changed(vault: Path, drafter: Drafter) -> None:
+    composed, decomposed = "\u00fc.md", "u\u0308.md"
+    for name in (composed, decomposed):
+        (vault / name).write_text("same")
+    change = AppendText(text="more")
+    draft = await drafter.draft(decomposed, change)
+    await drafter.apply(draft, change)
+    assert [(vault / name).read_text() for name in (composed, decomposed)] == ["same", "same\n\nmore\n"]

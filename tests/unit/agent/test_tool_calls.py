@@ -199,3 +199,19 @@ def test_any_interleaving_by_index_gives_back_the_calls(data: st.DataObject) -> 
 )
 def test_what_cannot_be_stored_or_passed_on_stays_text(text: str, is_json: bool) -> None:
     assert parsed(text) == (json.loads(text) if is_json else text)
+
+
+@pytest.mark.parametrize("identifier", [".", "..", "a/../b", "a/.. /b", "a\\..\\b", "\n", "a\tb", "\u202ea", "x" * 501])
+def test_an_id_that_no_address_can_carry_is_replaced(identifier: str) -> None:
+    calls = Calls(frozenset({"call_0"}))
+    one = {"index": 0, "id": identifier, "function": {"name": "search", "arguments": "{"}}
+    rest = {"index": 0, "id": identifier, "function": {"arguments": "}"}}
+    list(calls.read([one, rest], whole=False))
+    assert [(call.id, call.arguments) for call in calls.named] == [("call_0-2", "{}")]
+
+
+@pytest.mark.parametrize("identifier", ["functions.search:0", "a/b", "call 1", "ü☃", "...", "x" * 500])
+def test_any_other_id_stays_as_it_is(identifier: str) -> None:
+    calls = Calls(frozenset())
+    list(calls.read([{"id": identifier, "function": {"name": "search", "arguments": "{}"}}], whole=True))
+    assert [call.id for call in calls.named] == [identifier]
