@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BeforeValidator, Field, Strict, model_validator
 
 from services.gateway.strict_route import Body, Id, NotBlank
-from shared.contracts.chat import MESSAGE_CHARACTERS_MAX, HistoryMessage, ImportConversation, ToolCall
+from shared.contracts.chat import MESSAGE_CHARACTERS_MAX, Approval, HistoryMessage, ImportConversation, ToolCall
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.notes import DIFF_CHARACTERS_MAX
 
 MESSAGES_MAX = 2000
 ENTRIES_MAX = 1000
@@ -33,6 +34,15 @@ Count = Annotated[int, Field(ge=0, le=INTEGER_MAX)]
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
+class ImportedApproval(Body):
+    """What the user was once asked to consent to; nothing waits for it any more."""
+
+    workspace: Id
+    path: Annotated[str, Field(max_length=1000)]
+    diff: Annotated[str, Field(max_length=DIFF_CHARACTERS_MAX)]
+    diff_sha256: Annotated[str, Field(max_length=64)]
+
+
 class ImportedCall(Body):
     """A tool call. Its result is not part of a conversation's page, so it is shown and not said to a model again."""
 
@@ -42,6 +52,7 @@ class ImportedCall(Body):
     status: Literal["running", "awaiting_approval", "completed", "error", "rejected"] = "completed"
     round: Annotated[int, Field(ge=1, le=INTEGER_MAX)] = 1
     hits: Count | None = None
+    approval: ImportedApproval | None = None
 
 
 class ImportedLocator(Body):
@@ -115,6 +126,7 @@ class ImportedMessage(Body):
                 status="error" if call.status in ("running", "awaiting_approval") else call.status,
                 round=call.round,
                 hits=call.hits,
+                approval=None if call.approval is None else Approval(**call.approval.model_dump()),
             )
             for position, call in enumerate(self.tool_calls, 1)
         ]

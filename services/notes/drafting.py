@@ -12,12 +12,9 @@ from services.notes.vault_writer import VaultWriter, require_size
 from services.notes.workspaces import Kept
 from services.notes.writing import in_vault
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.notes import Draft, DraftNote, Note, PatchText, ReadNote
+from shared.contracts.notes import DIFF_CHARACTERS_MAX, Draft, DraftNote, Note, PatchText, ReadNote
 from shared.database.pool import Pool
 from shared.messaging.scope import Account
-
-# What nobody reads through cannot be approved; and it travels in an event.
-DIFF_CHARACTERS_MAX = 400_000
 
 
 async def draft(pool: Pool, threads: FileThreads, request: DraftNote, account: Account | None) -> Draft:

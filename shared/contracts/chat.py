@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import Any, Literal
 from uuid import UUID
 
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
 from shared.contracts.markdown import Preset
 from shared.contracts.mentions import Reference
 from shared.contracts.retrieval import Filters
@@ -82,6 +84,14 @@ class ToolCall(Message):
     round: int
     hits: int | None = None
     approval: Approval | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent_approval(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Most calls need no consent; they have no such field."""
+        fields: dict[str, Any] = serialize(self)
+        if self.approval is None:
+            del fields["approval"]
+        return fields
 
 
 class HistoryCall(Message):

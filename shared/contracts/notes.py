@@ -18,6 +18,9 @@ from pydantic import Field
 
 from shared.contracts.subject import Empty, Event, Message, Query
 
+# What nobody reads through cannot be approved; and it travels in an event.
+DIFF_CHARACTERS_MAX = 400_000
+
 
 class Workspace(Message):
     """A directory of Markdown files.
