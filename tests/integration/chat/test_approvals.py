@@ -256,7 +256,7 @@ async def test_the_conversation_can_go_on_while_a_turn_waits(agent_stack: AgentS
     conversation = turn.started["conversation_id"]
     other = await agent_stack.ask("And?", conversation_id=conversation)
     assert other.done["status"] == "completed"
-    assert "no result" in agent_stack.results()[0]
+    assert "not decided about this change yet" in agent_stack.results()[0]
     agent_stack.provider.next(answer("Changed."))
     assert (await agent_stack.decide(turn.of("ApprovalRequired")[0])).status_code == 202
     assert (await after(agent_stack, turn)).done["status"] == "completed"
@@ -479,3 +479,36 @@ async def test_a_consent_after_the_cancel_is_refused(agent_stack: AgentStack) ->
     await agent_stack.chat.execute("UPDATE turns SET cancel_requested = true")  # no agent has met it yet
     late = await agent_stack.decide(turn.of("ApprovalRequired")[0])
     assert (late.status_code, late.json()["code"]) == (409, "approval_not_pending")
+
+
+async def test_another_turn_is_told_later_what_became_of_a_change_that_waited(agent_stack: AgentStack) -> None:
+    turn = await suspended(agent_stack, patch(agent_stack))
+    conversation = turn.started["conversation_id"]
+    await agent_stack.ask("And?", conversation_id=conversation)
+    assert (await agent_stack.decide(turn.of("ApprovalRequired")[0])).status_code == 202
+    await after(agent_stack, turn)
+    # The result of the turn itself is what happened.
+    assert agent_stack.hash_of("Bread.md") in agent_stack.results()[0]
+    await agent_stack.ask("Now?", conversation_id=conversation)
+    assert agent_stack.hash_of("Bread.md") in agent_stack.results()[0]
+
+
+async def test_a_turn_whose_provider_has_gone_while_it_waited_ends_and_says_so(
+    nats_url: str, database_url: str, agent_stack: AgentStack
+) -> None:
+    turn = await suspended(agent_stack, patch(agent_stack), provider="ruled", model="required")
+    asked = turn.of("ApprovalRequired")[0]
+    agent_stack.chat.stop_agent.set()
+    settings = AgentSettings(
+        NATS_URL=nats_url, DATABASE_URL=database_url, MODEL_BASE_URL=agent_stack.provider.base_url, MODEL_NAME="scripted", MODEL_API_KEY=KEY
+    )
+    async with running(serve_agent, settings):
+
+        async def decided() -> bool:
+            return (await agent_stack.decide(asked)).status_code == 202
+
+        await eventually(decided, 20)
+        rest = await after(agent_stack, turn)
+    assert (rest.of("Error")[0]["code"], rest.done["status"]) == ("unknown_provider", "failed")
+    assert "before the change was made" in rest.of("ToolCallEnd")[0]["error"]
+    assert (agent_stack.vault / "Bread.md").read_bytes() == BREAD.encode()
