@@ -37,6 +37,17 @@ async def after(stack: AgentStack, turn: Streamed) -> Streamed:
     return await stack.client.events(turn.events[0]["turn_id"], after=turn.ids[-1])
 
 
+async def approved_and_lost_in_the_answer(stack: AgentStack, turn: Streamed) -> Streamed:
+    """What comes of a turn whose change is approved, and whose agent is lost in the middle of the answer that follows."""
+    (asked,) = turn.of("ApprovalRequired")
+    path, headers = f"/api/chat/turns/{asked['turn_id']}/events", {"last-event-id": str(turn.ids[-1])}
+    async with asyncio.timeout(30), stack.client.stream("GET", path, headers=headers) as reader:
+        assert (await stack.decide(asked)).status_code == 202
+        await reader.read(until="TextDelta")
+        await stack.chat.execute("UPDATE turns SET owner = gen_random_uuid()")
+        return await reader.read()
+
+
 async def test_a_change_is_shown_then_made_exactly_as_shown_and_the_turn_goes_on(agent_stack: AgentStack) -> None:
     # MD-5, MD-4, ON-11; codexmark/kram#67
     turn = await suspended(agent_stack, patch(agent_stack), text="I change it.")
@@ -335,16 +346,9 @@ async def test_an_agent_that_is_lost_after_the_write_repeats_nothing(agent_stack
 
 async def test_an_agent_that_is_lost_while_it_goes_on_asks_the_model_again_and_writes_nothing_again(agent_stack: AgentStack) -> None:
     turn = await suspended(agent_stack, patch(agent_stack))
-    asked = turn.of("ApprovalRequired")[0]
     half = Script([chunk(role="assistant", content="Half "), Gate()])
     agent_stack.provider.next(half, answer("Whole."))
-    async with asyncio.timeout(30):
-        path, headers = f"/api/chat/turns/{asked['turn_id']}/events", {"last-event-id": str(turn.ids[-1])}
-        async with agent_stack.client.stream("GET", path, headers=headers) as reader:
-            assert (await agent_stack.decide(asked)).status_code == 202
-            await reader.read(until="TextDelta")
-            await agent_stack.chat.execute("UPDATE turns SET owner = gen_random_uuid()")
-            await reader.read()
+    reader = await approved_and_lost_in_the_answer(agent_stack, turn)
     assert reader.done["status"] == "completed"
     assert len(reader.of("ToolCallEnd")) == 1
     assert reader.of("RoundRestarted")[0]["content_characters"] == 0
@@ -391,15 +395,8 @@ async def test_a_change_that_was_told_as_failed_is_not_made_by_the_next_agent(
 
     monkeypatch.setattr(NoteTools, "carry_out", refused_once)
     turn = await suspended(agent_stack, patch(agent_stack))
-    asked = turn.of("ApprovalRequired")[0]
     agent_stack.provider.next(Script([chunk(role="assistant", content="Half "), Gate()]), answer("Not written."))
-    async with asyncio.timeout(30):
-        path, headers = f"/api/chat/turns/{asked['turn_id']}/events", {"last-event-id": str(turn.ids[-1])}
-        async with agent_stack.client.stream("GET", path, headers=headers) as reader:
-            assert (await agent_stack.decide(asked)).status_code == 202
-            await reader.read(until="TextDelta")
-            await agent_stack.chat.execute("UPDATE turns SET owner = gen_random_uuid()")
-            await reader.read()
+    reader = await approved_and_lost_in_the_answer(agent_stack, turn)
     assert [(end["status"], said in end["error"]) for end in reader.of("ToolCallEnd")] == [("failed", True)]
     assert said in agent_stack.results()[0]
     assert (agent_stack.vault / "Bread.md").read_bytes() == BREAD.encode()
