@@ -49,6 +49,7 @@ UNFINISHED_REPLY = "(This reply was not finished.)"
 # Where a history has a message of the user without words, or none between two of the assistant or before the first.
 SILENT_USER = "(The user said nothing here.)"
 SILENT_RESULT = "(This call returned nothing.)"
+WAITING_RESULT = json.dumps({"waiting": "The user has not decided about this change yet. Do not ask for it again."})
 INTERRUPTED_RESULT = json.dumps({"error": "This call was interrupted; it has no result."})
 
 

@@ -83,8 +83,8 @@ class Succession:
         events = await self._events_at_last(turn.id, unpack(taken.log) if taken.log is not None else [])
         log = TurnLog(self._bus.nats, self._tenure, turn.id, attempt=turn.attempt, events=events)
         assignment = self._reassigned(taken, log)
-        if assignment is None:
-            await self._end_taken_over(taken, log)
+        if isinstance(assignment, TurnFailure):
+            await self._end_taken_over(taken, log, assignment)
         else:
             self._turns.launch(assignment, log)
 
@@ -97,20 +97,20 @@ class Succession:
                 logger.warning("Taking over waits for NATS: %r", error)
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _reassigned(self, taken: TakenOver, log: TurnLog) -> Assignment | None:
-        """What to go on with; None where the turn can only be ended."""
+    def _reassigned(self, taken: TakenOver, log: TurnLog) -> Assignment | TurnFailure:
+        """What to go on with; why not, where the turn can only be ended."""
         turn, stored = taken.begun.turn, taken.assignment
         ending = taken.cancel_requested or log.fold.error is not None
         if stored is None or ending or turn.losses > LOSSES_MAX or taken.age > TURN_SECONDS_MAX:
-            return None
+            return AGENT_LOST
         start = StartTurn(turn_id=turn.id, **stored["start"])
         try:
             return self._turns.assignment(start, taken.begun, Account(turn.account_id, stored["role"]), taken)
         except ServiceError as error:
             logger.warning("Turn %s cannot be gone on with: %s", turn.id, error.detail)
-            return None
+            return TurnFailure(error.code, f"The turn cannot go on. {error.detail}", retriable=False)
 
-    async def _end_taken_over(self, taken: TakenOver, log: TurnLog) -> None:
+    async def _end_taken_over(self, taken: TakenOver, log: TurnLog, failure: TurnFailure) -> None:
         """End it with what there was."""
         fold, checkpoint = log.fold, taken.checkpoint
         beyond = Round(content=fold.content[checkpoint.content_characters :])
@@ -122,7 +122,7 @@ class Succession:
         elif fold.error is not None:  # the one before had said so already
             await ending.write("failed", None)
         else:
-            await ending.write("failed", AGENT_LOST)
+            await ending.write("failed", failure)
 
     async def _tell_what_was_written(self, taken: TakenOver, log: TurnLog) -> None:
         """The agent before may have made a change that was approved, and not have said so. Nothing is made now."""

@@ -1,14 +1,14 @@
 """Turns as the database keeps them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 from uuid import UUID
 
 from services.agent.approval import Decisions, Proposal
 from services.agent.fold import Fold
-from services.agent.prompt import Past, Round
+from services.agent.prompt import WAITING_RESULT, Past, Round
 
 
 class Ended(Enum):
@@ -71,6 +71,14 @@ class Checkpoint:
     def at(cls, rounds: list[Round], fold: Fold, proposals: Sequence[Proposal] = ()) -> "Checkpoint":
         """The present end of a round."""
         return cls(list(rounds), len(fold.content), fold.activity_entries, len(fold.left_out), list(proposals))
+
+    @property
+    def said(self) -> list[Round]:
+        """The rounds as another turn's model is told of them meanwhile: it is not to ask once more for what waits."""
+        if not self.proposals:
+            return self.rounds
+        *before, last = self.rounds
+        return [*before, replace(last, results=last.results | {proposal.call: WAITING_RESULT for proposal in self.proposals})]
 
     def stored(self) -> dict[str, Any]:
         """As JSON."""

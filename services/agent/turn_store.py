@@ -264,7 +264,7 @@ class TurnStore:
             decisions = await _decisions(db, turn.id)
             if any(proposal.call in decisions for proposal in checkpoint.proposals):
                 return decisions
-            await turn_outcome.store_end(db, turn, fold, checkpoint.rounds, log, checkpoint)
+            await turn_outcome.store_end(db, turn, fold, checkpoint.said, log, checkpoint)
             return Ended.STORED
 
     async def end_without_content(self, turn: Turn, last_seq: int, log: bytes) -> Ended:

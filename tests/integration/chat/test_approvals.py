@@ -37,6 +37,17 @@ async def after(stack: AgentStack, turn: Streamed) -> Streamed:
     return await stack.client.events(turn.events[0]["turn_id"], after=turn.ids[-1])
 
 
+async def approved_and_lost_in_the_answer(stack: AgentStack, turn: Streamed) -> Streamed:
+    """What comes of a turn whose change is approved, and whose agent is lost in the middle of the answer that follows."""
+    (asked,) = turn.of("ApprovalRequired")
+    path, headers = f"/api/chat/turns/{asked['turn_id']}/events", {"last-event-id": str(turn.ids[-1])}
+    async with asyncio.timeout(30), stack.client.stream("GET", path, headers=headers) as reader:
+        assert (await stack.decide(asked)).status_code == 202
+        await reader.read(until="TextDelta")
+        await stack.chat.execute("UPDATE turns SET owner = gen_random_uuid()")
+        return await reader.read()
+
+
 async def test_a_change_is_shown_then_made_exactly_as_shown_and_the_turn_goes_on(agent_stack: AgentStack) -> None:
     # MD-5, MD-4, ON-11; codexmark/kram#67
     turn = await suspended(agent_stack, patch(agent_stack), text="I change it.")
@@ -256,7 +267,7 @@ async def test_the_conversation_can_go_on_while_a_turn_waits(agent_stack: AgentS
     conversation = turn.started["conversation_id"]
     other = await agent_stack.ask("And?", conversation_id=conversation)
     assert other.done["status"] == "completed"
-    assert "no result" in agent_stack.results()[0]
+    assert "not decided about this change yet" in agent_stack.results()[0]
     agent_stack.provider.next(answer("Changed."))
     assert (await agent_stack.decide(turn.of("ApprovalRequired")[0])).status_code == 202
     assert (await after(agent_stack, turn)).done["status"] == "completed"
@@ -335,16 +346,9 @@ async def test_an_agent_that_is_lost_after_the_write_repeats_nothing(agent_stack
 
 async def test_an_agent_that_is_lost_while_it_goes_on_asks_the_model_again_and_writes_nothing_again(agent_stack: AgentStack) -> None:
     turn = await suspended(agent_stack, patch(agent_stack))
-    asked = turn.of("ApprovalRequired")[0]
     half = Script([chunk(role="assistant", content="Half "), Gate()])
     agent_stack.provider.next(half, answer("Whole."))
-    async with asyncio.timeout(30):
-        path, headers = f"/api/chat/turns/{asked['turn_id']}/events", {"last-event-id": str(turn.ids[-1])}
-        async with agent_stack.client.stream("GET", path, headers=headers) as reader:
-            assert (await agent_stack.decide(asked)).status_code == 202
-            await reader.read(until="TextDelta")
-            await agent_stack.chat.execute("UPDATE turns SET owner = gen_random_uuid()")
-            await reader.read()
+    reader = await approved_and_lost_in_the_answer(agent_stack, turn)
     assert reader.done["status"] == "completed"
     assert len(reader.of("ToolCallEnd")) == 1
     assert reader.of("RoundRestarted")[0]["content_characters"] == 0
@@ -391,15 +395,8 @@ async def test_a_change_that_was_told_as_failed_is_not_made_by_the_next_agent(
 
     monkeypatch.setattr(NoteTools, "carry_out", refused_once)
     turn = await suspended(agent_stack, patch(agent_stack))
-    asked = turn.of("ApprovalRequired")[0]
     agent_stack.provider.next(Script([chunk(role="assistant", content="Half "), Gate()]), answer("Not written."))
-    async with asyncio.timeout(30):
-        path, headers = f"/api/chat/turns/{asked['turn_id']}/events", {"last-event-id": str(turn.ids[-1])}
-        async with agent_stack.client.stream("GET", path, headers=headers) as reader:
-            assert (await agent_stack.decide(asked)).status_code == 202
-            await reader.read(until="TextDelta")
-            await agent_stack.chat.execute("UPDATE turns SET owner = gen_random_uuid()")
-            await reader.read()
+    reader = await approved_and_lost_in_the_answer(agent_stack, turn)
     assert [(end["status"], said in end["error"]) for end in reader.of("ToolCallEnd")] == [("failed", True)]
     assert said in agent_stack.results()[0]
     assert (agent_stack.vault / "Bread.md").read_bytes() == BREAD.encode()
@@ -479,3 +476,36 @@ async def test_a_consent_after_the_cancel_is_refused(agent_stack: AgentStack) ->
     await agent_stack.chat.execute("UPDATE turns SET cancel_requested = true")  # no agent has met it yet
     late = await agent_stack.decide(turn.of("ApprovalRequired")[0])
     assert (late.status_code, late.json()["code"]) == (409, "approval_not_pending")
+
+
+async def test_another_turn_is_told_later_what_became_of_a_change_that_waited(agent_stack: AgentStack) -> None:
+    turn = await suspended(agent_stack, patch(agent_stack))
+    conversation = turn.started["conversation_id"]
+    await agent_stack.ask("And?", conversation_id=conversation)
+    assert (await agent_stack.decide(turn.of("ApprovalRequired")[0])).status_code == 202
+    await after(agent_stack, turn)
+    # The result of the turn itself is what happened.
+    assert agent_stack.hash_of("Bread.md") in agent_stack.results()[0]
+    await agent_stack.ask("Now?", conversation_id=conversation)
+    assert agent_stack.hash_of("Bread.md") in agent_stack.results()[0]
+
+
+async def test_a_turn_whose_provider_has_gone_while_it_waited_ends_and_says_so(
+    nats_url: str, database_url: str, agent_stack: AgentStack
+) -> None:
+    turn = await suspended(agent_stack, patch(agent_stack), provider="ruled", model="required")
+    asked = turn.of("ApprovalRequired")[0]
+    agent_stack.chat.stop_agent.set()
+    settings = AgentSettings(
+        NATS_URL=nats_url, DATABASE_URL=database_url, MODEL_BASE_URL=agent_stack.provider.base_url, MODEL_NAME="scripted", MODEL_API_KEY=KEY
+    )
+    async with running(serve_agent, settings):
+
+        async def decided() -> bool:
+            return (await agent_stack.decide(asked)).status_code == 202
+
+        await eventually(decided, 20)
+        rest = await after(agent_stack, turn)
+    assert (rest.of("Error")[0]["code"], rest.done["status"]) == ("unknown_provider", "failed")
+    assert "before the change was made" in rest.of("ToolCallEnd")[0]["error"]
+    assert (agent_stack.vault / "Bread.md").read_bytes() == BREAD.encode()
