@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from services.contexts import plain_json
 from services.contexts.canonical_json import canonical
 from services.contexts.snapshot import SnapshotInvalid, check
 from services.contexts.snapshot_store import SnapshotStore
@@ -89,9 +90,12 @@ def read(data: bytes) -> list[str]:
 
 def _object(text: str, number: int) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = plain_json.loads(text.encode())
+        plain_json.require_usable(value)
+    except json.JSONDecodeError:
         raise ArchiveInvalid(f"line {number} is no JSON") from None
+    except ValueError as error:
+        raise ArchiveInvalid(f"line {number}: {error}") from None
     if not isinstance(value, dict):
         raise ArchiveInvalid(f"line {number} is no object")
     return value
