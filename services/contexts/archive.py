@@ -11,6 +11,8 @@ from services.contexts.snapshot import SnapshotInvalid, check
 from services.contexts.snapshot_store import SnapshotStore
 
 FORMAT = "marginalia-contexts-1"
+# Of a record: it travels whole in one message. One that is made here has some hundred thousand at most.
+LINE_CHARACTERS_MAX = 1_000_000
 
 
 class ArchiveInvalid(Exception):
@@ -77,6 +79,8 @@ def read(data: bytes) -> list[str]:
         raise ArchiveInvalid("its records are not those that the manifest speaks of")
     seen: set[str] = set()
     for number, one in enumerate(lines, 2):
+        if len(one) > LINE_CHARACTERS_MAX:
+            raise ArchiveInvalid(f"line {number} has more than {LINE_CHARACTERS_MAX} characters")
         record = _object(one, number)
         try:
             check(record)

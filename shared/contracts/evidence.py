@@ -26,6 +26,8 @@ PAGE_SIZE_MAX = 100
 ANSWER_CHARACTERS_MAX = 32_000  # RC-14
 # How long a provider's answer is waited for.
 ANSWER_SECONDS_MAX = 300.0
+# For a part of an export; the first one, the manifest, is made of all of them.
+EXPORT_SECONDS_MAX = 120.0
 
 # What may differ between a run and the present, as `changed` of `evidence_stale` names it.
 Difference = Literal[
@@ -221,7 +223,7 @@ EVIDENCE_VERIFY = Query("retrieval.evidence.verify", VerifyEvidence, VerifiedEvi
 CONTEXT_PREPARE = Query("contexts.evidence.prepare", PrepareContext, StoredContext, owner="contexts", idempotent=False)
 CONTEXT_GET = Query("contexts.evidence.get", ContextRef, StoredContext, owner="contexts")
 CONTEXT_LIST = Query("contexts.evidence.list", ListContexts, ContextPage, owner="contexts")
-CONTEXT_EXPORT = Query("contexts.evidence.export", ExportContexts, ContextLines, owner="contexts")
+CONTEXT_EXPORT = Query("contexts.evidence.export", ExportContexts, ContextLines, owner="contexts", timeout_seconds=EXPORT_SECONDS_MAX)
 CONTEXT_SENDABLE = Query("contexts.evidence.sendable", ContextRef, SendableContext, owner="contexts")
 ANSWER_KEEP = Query("contexts.answer.keep", KeepAnswer, Answer, owner="contexts", idempotent=False)
 ANSWER_LIST = Query("contexts.answer.list", ContextRef, AnswerList, owner="contexts")

@@ -17,6 +17,7 @@ from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.evidence import (
     ANSWER_SECONDS_MAX,
     EVIDENCE_MAX,
+    EXPORT_SECONDS_MAX,
     INPUT_CHARACTERS_MAX,
     INPUT_CHARACTERS_MIN,
     MODEL_PATTERN,
@@ -102,7 +103,7 @@ async def contexts(
 @router.get("/api/rag/contexts/export", summary="Export prepared contexts", responses={200: {"content": {JSONL: {}}}})
 async def export(caller: AdminCaller) -> StreamingResponse:
     """JSON lines: a manifest, then the records byte for byte, oldest first."""
-    first = await caller.ask(evidence.CONTEXT_EXPORT, ExportContexts())
+    first = await caller.ask(evidence.CONTEXT_EXPORT, ExportContexts(), EXPORT_SECONDS_MAX)
     headers = {"Content-Disposition": 'attachment; filename="contexts.jsonl"'}
     return StreamingResponse(_lines(caller, first), media_type=JSONL, headers=headers)
 

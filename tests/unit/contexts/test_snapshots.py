@@ -218,6 +218,11 @@ def test_an_archive_that_an_editor_has_saved_otherwise_is_refused(damage: Callab
         archive.read(damage(written(snapshot(1))))
 
 
+def test_a_record_that_no_message_could_carry_is_refused() -> None:  # RC-17
+    with pytest.raises(ArchiveInvalid, match="line 2 has more than"):
+        archive.read(written({**snapshot(1), "note": "x" * archive.LINE_CHARACTERS_MAX}))
+
+
 def test_a_field_that_is_not_known_is_kept() -> None:  # RC-17
     record = {**snapshot(1), "note": {"by": "somebody"}}
     assert [json.loads(line) for line in archive.read(written(record))] == [record]
