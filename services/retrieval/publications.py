@@ -19,7 +19,7 @@ from shared.database.publication_lock import hold_to_publish
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One workspace's publication, as a search saw it. `vector` None: no passage has a vector."""
+    """One workspace's publication, as a search saw it. `vector` None: there are passages, and none has a vector."""
 
     workspace: UUID
     publish: PublishMode
@@ -78,14 +78,15 @@ class Publications:
         workspace, space = row["workspace"], self._writer.space
         text = PublishedText(id=_id(workspace, "text", row["generation"]), generation=row["generation"], created_at=row["published_at"])
         vector = None
-        if space is not None and row["vectors_at"] is not None:
+        # Where there is no passage, the vectors of all of them are known.
+        if space is not None and (row["vectors_at"] is not None or not row["incomplete"]):
             vector = PublishedVectors(
                 id=_id(workspace, f"vector\0{space}", row["vector_generation"]),
                 generation=row["vector_generation"],
                 text_publication=text.id,
                 embedding_space=space,
                 complete=not row["incomplete"],
-                created_at=row["vectors_at"],
+                created_at=row["vectors_at"] or row["published_at"],
             )
         fingerprint = await self._fingerprint(db, workspace, row["generation"])
         return Seen(workspace, row["publish"], text, vector, row["catalog_revision"], fingerprint)

@@ -122,19 +122,27 @@ class StoredContext(Message):
 
 
 class ListContexts(Message):
-    """Newest first."""
+    """A page, newest first; of it what comes after `skip` items. `until`: as the page's first part said."""
 
     page: int = 1
     page_size: int = 20
+    skip: int = 0
+    until: int | None = None
 
 
 class ContextPage(Message):
-    """One page of snapshots."""
+    """One page of snapshots, or as many of its items as fit into a message, at least one; `until` fixes what the page is of."""
 
     items: list[dict[str, Any]]
     page: int
     page_size: int
     total: int
+    until: int
+
+    @property
+    def length(self) -> int:
+        """How many items the whole page has."""
+        return max(0, min(self.page_size, self.total - (self.page - 1) * self.page_size))
 
 
 class ExportContexts(Message):

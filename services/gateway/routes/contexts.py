@@ -97,7 +97,15 @@ async def contexts(
     page_size: Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX)] = 20,
 ) -> Response:
     """Newest first, each as it was stored."""
-    return as_json(await caller.ask(evidence.CONTEXT_LIST, ListContexts(page=page, page_size=page_size)))
+    part = await caller.ask(evidence.CONTEXT_LIST, ListContexts(page=page, page_size=page_size))
+    items, length = part.items, part.length
+    while len(items) < length and part.items:
+        rest = ListContexts(page=page, page_size=page_size, skip=len(items), until=part.until)
+        part = await caller.ask(evidence.CONTEXT_LIST, rest)
+        items = [*items, *part.items]
+    return Response(
+        orjson.dumps({"items": items, "page": page, "page_size": page_size, "total": part.total}), media_type="application/json"
+    )
 
 
 @router.get("/api/rag/contexts/export", summary="Export prepared contexts", responses={200: {"content": {JSONL: {}}}})

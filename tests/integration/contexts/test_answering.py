@@ -97,6 +97,7 @@ async def test_the_stored_body_is_sent_once_and_the_answer_kept_beside_it(stack:
         (Script(status=500, body={"error": {"message": "Oops"}}), 502, "provider_unreachable"),
         (Script(status=400, body={"error": {"message": f"No such model for {KEY}"}}), 502, "provider_refused"),
         (Script([b'{"object": ', Break()]), 502, "provider_stream_broken"),
+        (Script([b" " * 13_000_000]), 502, "provider_malformed"),
     ],
 )
 async def test_a_provider_that_fails_is_asked_no_second_time(stack: Stack, script: Script, status: int, code: str) -> None:  # RC-20

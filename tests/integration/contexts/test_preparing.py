@@ -266,6 +266,23 @@ async def test_while_something_is_published_for_long_a_preparation_is_told_so(su
     assert await surface.stored() == 0
 
 
+async def test_a_page_may_be_larger_than_a_message(surface: Surface) -> None:
+    first = (await surface.prepare()).json()
+    db = await asyncpg.connect(surface.database_url, server_settings={"search_path": "contexts"})
+    try:
+        ids = [str(uuid4()) for _ in range(20)]
+        lines = [json.dumps({**first, "id": one, "query": "蜂" * 300_000}, ensure_ascii=False) for one in ids]
+        await db.executemany("INSERT INTO snapshots (id, line) VALUES ($1, $2)", zip(ids, lines, strict=True))
+    finally:
+        await db.close()
+    listed = (await surface.http.get("/api/rag/contexts?page_size=100", timeout=30)).json()
+    assert [item["id"] for item in listed["items"]] == [*reversed(ids), first["id"]]
+    assert {name: value for name, value in listed.items() if name != "items"} == {"page": 1, "page_size": 100, "total": 21}
+    second = (await surface.http.get("/api/rag/contexts?page=2&page_size=15", timeout=30)).json()
+    assert [item["id"] for item in second["items"]] == [*reversed(ids), first["id"]][15:]
+    assert (await surface.http.get("/api/rag/contexts?page=3&page_size=15")).json()["items"] == []
+
+
 async def test_rows_cannot_be_changed_or_removed(surface: Surface) -> None:  # RC-10, RC-19
     assert (await surface.prepare()).status_code == 201
     db = await asyncpg.connect(surface.database_url, server_settings={"search_path": "contexts"})

@@ -265,9 +265,10 @@ async def test_filling_a_wiped_index_again_makes_no_other_publication(stand: Sta
 async def test_documents_keep_what_evidence_will_say(stand: Stand) -> None:  # RC-5
     vault = stand.notes.workspace()
     stand.notes.write(vault, "birds/a.md", "heron", properties={"source": "not an address", "url": "https://example.org/heron"})
-    stand.notes.write(vault, "b.md", "otter", properties={"category": " Animals "})
+    stand.notes.write(vault, "b.md", "otter", properties={"category": " Animals ", "url": "https://me:secret@example.org/otter"})
     async with stand.start_engine(), stand.start():
         await stand.settled(2)
+        assert await stand.fetchval("SELECT row(source_url, category) FROM documents WHERE path = 'b.md'") == (None, "Animals")
         await stand.notes.put(vault, "b.md", "otter again", properties={"source": "javascript:alert(1)"})
         await until(lambda: _finds(stand, "again"))
         kept = "SELECT row(source_url, category, published) FROM documents WHERE path = $1"
@@ -330,6 +331,8 @@ async def test_a_workspace_without_notes_was_searched_too_and_its_first_note_mak
         run = await stand.run("hybrid", "heron")
         assert {one.workspace: one.generation for one in run.text_publication} == {vault: 1, empty: 0}
         assert {one.workspace for one in run.catalog_revision} == {vault, empty}
+        assert run.vector_publication is not None
+        assert {one.workspace for one in run.vector_publication} == {vault, empty}
         assert len((await verified(stand, run)).candidates) == 1
         await stand.notes.put(empty, "b.md", "another heron")
         await stand.settled(2)
