@@ -42,6 +42,8 @@ RETRY_AFTER_SECONDS_MAX = 20.0
 AFTER_FINISH_SECONDS = 2.0
 EVENT_STREAM, JSON = "text/event-stream", "application/json"
 PIECE_BYTES = 256 * 1024
+# The answer to a prepared request is kept whole, and travels in one message, in base64.
+RESPONSE_BYTES_MAX = 8 * 1024 * 1024
 ERROR_BODY_BYTES_MAX = 64 * 1024
 STREAM_BYTES_MAX = 512 * 1024 * 1024
 # OpenAI refuses these beside a request without tools.
@@ -139,12 +141,12 @@ class ChatModel:
                 _timed(provider.timeouts.total, "The provider took too long to answer in full."),
                 self._open(provider, "/responses", JSON, encoded) as response,
             ):
-                answer = await _bounded_body(response, LINE_CHARACTERS_MAX)
+                answer = await _bounded_body(response, RESPONSE_BYTES_MAX)
         except _TryAgain as again:
             raise again.failure.quotable(_key(provider)) from None
         except ProviderFailure as failure:
             raise failure.quotable(_key(provider)) from None
-        if len(answer) > LINE_CHARACTERS_MAX:
+        if len(answer) > RESPONSE_BYTES_MAX:
             raise _malformed(MalformedStream("the answer is too large"))
         return answer
 

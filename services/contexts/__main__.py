@@ -9,11 +9,14 @@ from services.contexts import archive
 from services.contexts.app import NAME, PACKAGE, serve
 from services.contexts.archive import ArchiveInvalid
 from services.contexts.snapshot_store import SnapshotStore
-from shared.contracts.errors import ServiceError
+from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database.migrate import migrate, revert
 from shared.database.pool import Pool, open_pool
 from shared.service import run
 from shared.settings import DatabaseSettings
+
+# Whoever sits at a command line is told, where a service would wait.
+CONNECT_SECONDS = 10.0
 
 
 def main() -> int:
@@ -37,7 +40,11 @@ def main() -> int:
 
 
 async def _done(settings: DatabaseSettings, arguments: argparse.Namespace) -> str:
-    pool = await open_pool(settings.database_url, NAME, size=1)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            pool = await open_pool(settings.database_url, NAME, size=1)
+    except TimeoutError:
+        raise ServiceError(ErrorCode.UNAVAILABLE, "The database does not answer.") from None
     try:
         if arguments.command == "revert":
             return f"{await revert(pool, NAME, PACKAGE)} migrations taken back"

@@ -2,12 +2,11 @@
 
 import base64
 import hashlib
-import json
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from services.contexts import snapshot
+from services.contexts import plain_json, snapshot
 from services.contexts.snapshot_store import SnapshotStore
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.evidence import EVIDENCE_VERIFY, Answer, KeepAnswer, VerifyEvidence
@@ -86,8 +85,8 @@ class Answers:
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+        return plain_json.loads(body)
+    except ValueError:
         return None
 
 

@@ -5,11 +5,14 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from services.contexts import plain_json
 from services.contexts.canonical_json import canonical
 from services.contexts.snapshot import SnapshotInvalid, check
 from services.contexts.snapshot_store import SnapshotStore
 
 FORMAT = "marginalia-contexts-1"
+# Of a record: it travels whole in one message. One that is made here has some hundred thousand at most.
+LINE_CHARACTERS_MAX = 1_000_000
 
 
 class ArchiveInvalid(Exception):
@@ -76,6 +79,8 @@ def read(data: bytes) -> list[str]:
         raise ArchiveInvalid("its records are not those that the manifest speaks of")
     seen: set[str] = set()
     for number, one in enumerate(lines, 2):
+        if len(one) > LINE_CHARACTERS_MAX:
+            raise ArchiveInvalid(f"line {number} has more than {LINE_CHARACTERS_MAX} characters")
         record = _object(one, number)
         try:
             check(record)
@@ -89,9 +94,12 @@ def read(data: bytes) -> list[str]:
 
 def _object(text: str, number: int) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = plain_json.loads(text.encode())
+        plain_json.require_usable(value)
+    except json.JSONDecodeError:
         raise ArchiveInvalid(f"line {number} is no JSON") from None
+    except ValueError as error:
+        raise ArchiveInvalid(f"line {number}: {error}") from None
     if not isinstance(value, dict):
         raise ArchiveInvalid(f"line {number} is no object")
     return value

@@ -10,13 +10,15 @@ from typing import Any
 
 # From here on, and below its opposite, ECMAScript writes exponents.
 LARGE, SMALL = 1e21, 1e-6
+# Up to here every whole number is a double.
+WHOLE_MAX = 2**53
 
 
 def canonical(value: Any) -> str:
     """The value's canonical JSON.
 
     Raises:
-        ValueError: it holds what JSON has nothing for.
+        ValueError: it holds what JSON has nothing for, or a whole number that is none of ECMAScript's.
     """
     match value:
         case dict():
@@ -26,8 +28,10 @@ def canonical(value: Any) -> str:
             return "[" + ",".join(map(canonical, value)) + "]"
         case float():
             return _number(value)
-        case None | bool() | int() | str():
+        case None | bool() | str():
             return json.dumps(value, ensure_ascii=False)
+        case int():
+            return _integer(value)
         case _:
             raise ValueError(f"{type(value).__name__} is no JSON")
 
@@ -35,6 +39,12 @@ def canonical(value: Any) -> str:
 def sha256(value: Any) -> str:
     """SHA-256 hex of the canonical JSON in UTF-8."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def _integer(value: int) -> str:
+    if abs(value) > WHOLE_MAX:
+        raise ValueError("JSON's numbers are doubles, which this one is not")
+    return str(value)
 
 
 def _number(value: float) -> str:

@@ -14,8 +14,8 @@ from shared.database.publication_lock import hold_to_verify
 from shared.messaging.client import Client
 from shared.messaging.scope import Account, Scope
 
-# How long publishing may make a preparation wait.
-LOCK_WAIT = "10s"
+# How long publishing may make a preparation wait: less than whoever asked for it does, who is then told why.
+LOCK_WAIT = "5s"
 
 
 def require_admin(account: Account | None) -> Account:

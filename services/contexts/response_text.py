@@ -5,6 +5,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from services.contexts.evidence_prompt import INSUFFICIENT
+from services.contexts.plain_json import INTEGER_MAX, is_usable
 from shared.contracts.evidence import ANSWER_CHARACTERS_MAX, ParsedResponse
 
 # Labels in brackets, alone or in a list. Only ASCII digits: no other script's number is a label.
@@ -40,6 +41,18 @@ def judged(text: str, labels: Set[str], insufficient: str = INSUFFICIENT) -> Par
     return ParsedResponse(outcome="answer_candidate", text=text, citations=citations)
 
 
+def storable(parsed: ParsedResponse) -> ParsedResponse:
+    """The outcome, where what it quotes can be stored.
+
+    Raises:
+        Rejected: `malformed`.
+    """
+    quoted = (parsed.reason, parsed.text, parsed.response_id, parsed.model)
+    if not all(is_usable(one) for one in quoted if one is not None):
+        raise Rejected("malformed")
+    return parsed
+
+
 def counts(usage: Any, names: Mapping[str, tuple[str, ...]]) -> dict[str, int | None] | None:
     """Token counts by our names, from where `names` says they stand; None where no usage was reported. Nothing is estimated.
 
@@ -67,6 +80,6 @@ def _count(usage: Any, path: tuple[str, ...]) -> int | None:
             raise Rejected("usage_malformed")
         if (value := value.get(name)) is None:
             return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INTEGER_MAX:
         raise Rejected("usage_malformed")
     return value

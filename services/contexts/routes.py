@@ -45,7 +45,7 @@ class Handlers:
 
     async def page(self, request: ListContexts, scope: Scope) -> ContextPage:
         require_admin(scope.account)
-        return await self._store.page(request.page, request.page_size)
+        return await self._store.page(request)
 
     async def export(self, request: ExportContexts, scope: Scope) -> ContextLines:
         require_admin(scope.account)

@@ -68,7 +68,8 @@ def check(record: Any) -> None:
     if not isinstance(record, dict) or record.get("kind") != "prepared_request" or record.get("model_called") is not False:
         raise SnapshotInvalid("it is no prepared request")
     try:
-        UUID(record["id"])
+        if str(UUID(record["id"])) != record["id"]:
+            raise SnapshotInvalid("its id is not written as ids are")
         rebuilt = _rebuilt(record)
         digest = sha256(rebuilt) if rebuilt is not None else None
     except (KeyError, TypeError, ValueError, AttributeError, ValidationError, UnicodeEncodeError, RecursionError) as error:
@@ -111,8 +112,32 @@ def _rebuilt_responses(record: dict[str, Any], evidence: list[dict[str, Any]]) -
     characters = input_characters(record["query"], evidence) if evidence else 0
     if record["input_characters"] != characters or characters > record["max_input_characters"]:
         raise SnapshotInvalid("its input_characters are not those of its input")
+    _check_fields(record)
     completion = Completion.model_validate(record["completion"])
     return request_body(completion, INSTRUCTIONS, record["query"], evidence) if evidence else None
+
+
+def _check_fields(record: dict[str, Any]) -> None:
+    """That all is there that readers of a snapshot rely on; more may be.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is not.
+    """
+    request = PrepareContext.model_validate(record)
+    if record["completion"] != request.completion.model_dump(mode="json"):
+        raise SnapshotInvalid("its completion is not one of this protocol")
+    VerifiedEvidence.model_validate({**record, "mode": record["retrieval_mode"], "candidates": record["evidence"]})
+    if len(record["evidence"]) > record["max_evidence"]:
+        raise SnapshotInvalid("it has more evidence than it may")
+    reasons = {"candidates_available"} if record["evidence"] else {"no_candidates", "context_budget"}
+    if record["status"] not in ("prepared", "insufficient_evidence") or record["reason"] not in reasons:
+        raise SnapshotInvalid("its reason does not go with its status")
+    for one in record["excluded"]:
+        UUID(one["chunk_id"])
+        if one["reason"] not in ("overlap", "budget", "evidence_limit"):
+            raise SnapshotInvalid("a passage was left out for no known reason")
+    UUID(record["created_by"])
+    datetime.fromisoformat(record["created_at"])
 
 
 def _check_evidence(evidence: Sequence[Any]) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 from uuid import UUID
 
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.evidence import PAGE_SIZE_MAX, ContextPage
+from shared.contracts.evidence import PAGE_SIZE_MAX, ContextPage, ListContexts
 from shared.database.pool import Connection, Pool, connection, transaction
 
 # Positions are given in the order of commits, so that whoever reads up to one has read all before it.
 _ORDER = "SELECT pg_advisory_xact_lock(hashtext('contexts.snapshots.position'))"
-# A part of an export, which travels in one message; a record has some 100 kB at most.
+# A part of an export or of a page, which travels in one message; a record has some 200 kB at most.
 PART_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -49,20 +49,29 @@ class SnapshotStore:
         snapshot: dict[str, Any] = json.loads(line)
         return snapshot
 
-    async def page(self, page: int, page_size: int) -> ContextPage:
-        """Newest first.
+    async def page(self, asked: ListContexts) -> ContextPage:
+        """Newest first, as many as fit into a message.
 
         Raises:
             ServiceError: `invalid`.
         """
-        if not (1 <= page <= 1_000_000 and 1 <= page_size <= PAGE_SIZE_MAX):
+        page, size = asked.page, asked.page_size
+        if not (1 <= page <= 1_000_000 and 1 <= size <= PAGE_SIZE_MAX and 0 <= asked.skip < size):
             raise ServiceError(ErrorCode.INVALID, f"Pages count from 1 and have 1 to {PAGE_SIZE_MAX} items.")
+        until = await self.last_position() if asked.until is None else asked.until
         async with connection(self._pool) as db:
-            total = await db.fetchval("SELECT count(*) FROM snapshots")
+            total = await db.fetchval("SELECT count(*) FROM snapshots WHERE position <= $1", until)
             rows = await db.fetch(
-                "SELECT line FROM snapshots ORDER BY position DESC OFFSET $1 LIMIT $2", (page - 1) * page_size, page_size
+                """
+                SELECT line FROM (
+                    SELECT position, line, sum(octet_length(line)) OVER (ORDER BY position DESC) - octet_length(line) AS before FROM (
+                        SELECT position, line FROM snapshots WHERE position <= $1 ORDER BY position DESC OFFSET $2 LIMIT $3
+                    ) AS following
+                ) AS summed WHERE before < $4 ORDER BY position DESC
+                """,
+                until, (page - 1) * size + asked.skip, size - asked.skip, PART_BYTES_MAX,
             )  # fmt: skip
-        return ContextPage(items=[json.loads(row["line"]) for row in rows], page=page, page_size=page_size, total=total)
+        return ContextPage(items=[json.loads(row["line"]) for row in rows], page=page, page_size=size, total=total, until=until)
 
     async def last_position(self) -> int:
         """Up to where there are snapshots now."""

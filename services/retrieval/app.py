@@ -53,7 +53,7 @@ async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
         searcher = Searcher(pool, bus.client, engine, writer, publications, embedder)
         stack.push_async_callback(searcher.close)
         runs = Runs(pool, searcher)
-        evidence = Evidence(pool, runs, publications)
+        evidence = Evidence(pool, bus.client, runs, publications)
         handlers = Handlers(pool, bus.client, searcher, runs, evidence, backlog, indexer, publications, vectors)
         feed = Feed(bus.nats, indexer, backlog)
         await feed.open()

@@ -15,9 +15,12 @@ from services.retrieval.runs import Runs, corpus_fingerprint, vector_publication
 from services.retrieval.search import snapshot
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.evidence import Candidate, Difference, VerifiedEvidence
+from shared.contracts.notes import WORKSPACE_LIST
 from shared.contracts.retrieval import CatalogRevision, Run, RunChunk, RunResult, TextPublication
+from shared.contracts.subject import Empty
 from shared.database.pool import Pool
-from shared.messaging.scope import Account
+from shared.messaging.client import Client
+from shared.messaging.scope import Scope
 
 WITH_VECTORS = frozenset({"vector", "hybrid"})
 
@@ -25,25 +28,30 @@ WITH_VECTORS = frozenset({"vector", "hybrid"})
 class Evidence:
     """See the module."""
 
-    def __init__(self, pool: Pool, runs: Runs, publications: Publications) -> None:
+    def __init__(self, pool: Pool, client: Client, runs: Runs, publications: Publications) -> None:
         self._pool = pool
+        self._client = client
         self._runs = runs
         self._publications = publications
 
-    async def verify(self, run_id: UUID, account: Account | None) -> VerifiedEvidence:
+    async def verify(self, run_id: UUID, scope: Scope) -> VerifiedEvidence:
         """The run with its candidates, where it agrees with the present in everything.
 
         Raises:
             ServiceError: `run_not_found`; `invalid` for a run of whole notes, or one that is not `completed` (RC-3); `evidence_stale` with
-                `changed`.
+                `changed`; what the notes service says.
         """
-        run = await self._runs.get(run_id, account)
+        run = await self._runs.get(run_id, scope.account)
         if run.mode == "keyword":
             raise ServiceError(ErrorCode.INVALID, "A run of mode keyword finds whole notes; evidence is made of passages.")
         if run.status != "completed":
             raise ServiceError(ErrorCode.INVALID, f"The run is {run.status}; search again once everything answers.")
         if not _is_consistent(run):
             raise _stale(["run"])
+        # The tables keep what they know of a workspace that is no longer there.
+        served = {one.id for one in (await self._client.ask(WORKSPACE_LIST, Empty(), scope)).items}
+        if any(one.workspace not in served for one in run.text_publication):
+            raise _stale(["source"])
         async with snapshot(self._pool) as db:
             seen = await self._publications.seen(db, [one.workspace for one in run.text_publication])
             rows = await db.fetch(

@@ -24,6 +24,7 @@ from services.retrieval.vector_index import VectorIndex
 from shared.contracts.errors import ServiceError
 from shared.contracts.index import DenseVector, Point
 from shared.database.pool import UNAVAILABLE, Connection, Pool, connection, transaction
+from shared.database.publication_lock import hold_to_publish
 
 logger = logging.getLogger(__name__)
 
@@ -187,6 +188,8 @@ class IndexWriter:
                 await self._index.clear()
                 await self._forget(cleared=True)
             async with transaction(self._pool) as db:
+                # What has just been verified against the old vectors is saved before they go (RC-4).
+                await hold_to_publish(db, [row["workspace"] for row in await db.fetch("SELECT workspace FROM publications")])
                 await db.execute(
                     "INSERT INTO embedding_space (space) VALUES ($1) ON CONFLICT (single) DO UPDATE SET space = excluded.space", space
                 )

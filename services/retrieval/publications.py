@@ -19,7 +19,7 @@ from shared.database.publication_lock import hold_to_publish
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One workspace's publication, as a search saw it. `vector` None: no passage has a vector."""
+    """One workspace's publication, as a search saw it. `vector` None: there are passages, and none has a vector."""
 
     workspace: UUID
     publish: PublishMode
@@ -37,10 +37,16 @@ class Publications:
         self._fingerprints: dict[UUID, tuple[int, str]] = {}
 
     async def seen(self, db: Connection, workspaces: Sequence[UUID] | None) -> list[Seen]:
-        """Those of these workspaces (None: all), by id; none for one that was never indexed. `db`: in a snapshot."""
+        """Those of these workspaces, by id (None: all that were indexed). One that was never indexed is seen, too: its publication is
+        the empty one, so that whoever saw it notices the first note. `db`: in a snapshot.
+        """
         rows = await db.fetch(
-            "SELECT p.*, EXISTS (SELECT FROM chunks c WHERE c.workspace = p.workspace AND NOT c.embedded) AS incomplete "
-            "FROM publications p WHERE $1::uuid[] IS NULL OR workspace = ANY($1) ORDER BY workspace",
+            "SELECT workspace, coalesce(publish, 'auto') AS publish, coalesce(generation, 0) AS generation, "
+            "coalesce(published_at, now()) AS published_at, coalesce(vector_generation, 0) AS vector_generation, vectors_at, "
+            "coalesce(catalog_revision, 0) AS catalog_revision, "
+            "EXISTS (SELECT FROM chunks c WHERE c.workspace = asked.workspace AND NOT c.embedded) AS incomplete "
+            "FROM (SELECT DISTINCT unnest(coalesce($1::uuid[], (SELECT array_agg(workspace) FROM publications))) AS workspace) AS asked "
+            "LEFT JOIN publications USING (workspace) ORDER BY workspace",
             workspaces,
         )
         return [await self._seen(db, row) for row in rows]
@@ -72,14 +78,15 @@ class Publications:
         workspace, space = row["workspace"], self._writer.space
         text = PublishedText(id=_id(workspace, "text", row["generation"]), generation=row["generation"], created_at=row["published_at"])
         vector = None
-        if space is not None and row["vectors_at"] is not None:
+        # Where there is no passage, the vectors of all of them are known.
+        if space is not None and (row["vectors_at"] is not None or not row["incomplete"]):
             vector = PublishedVectors(
                 id=_id(workspace, f"vector\0{space}", row["vector_generation"]),
                 generation=row["vector_generation"],
                 text_publication=text.id,
                 embedding_space=space,
                 complete=not row["incomplete"],
-                created_at=row["vectors_at"],
+                created_at=row["vectors_at"] or row["published_at"],
             )
         fingerprint = await self._fingerprint(db, workspace, row["generation"])
         return Seen(workspace, row["publish"], text, vector, row["catalog_revision"], fingerprint)

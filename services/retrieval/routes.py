@@ -92,7 +92,7 @@ class Handlers:
 
     async def verify(self, request: VerifyEvidence, scope: Scope) -> VerifiedEvidence:
         """A run against what is published now."""
-        return await self._evidence.verify(request.run, scope.account)
+        return await self._evidence.verify(request.run, scope)
 
     async def status(self, request: StatusRequest, scope: Scope) -> Status:
         """Progress."""

@@ -76,8 +76,8 @@ class Answer:
 
     Attributes:
         searched: the workspaces.
-        seen: their publications, as all of `found` is of them.
-        dense_used: vectors took part.
+        seen: their publications, one of each, as all of `found` is of them.
+        dense_used: vectors took part, or would have had there been any passage.
         degraded: the mode's vectors, or the engine, did not.
     """
 
@@ -145,13 +145,15 @@ class Searcher:
                 legs = await self._legs(db, mode, query, embedded.result(), condition, limit)
                 ranked = fuse(legs.sparse, legs.dense, words_share(query), all_words=legs.all_words)
                 found = await _read(db, ranked, limit, whole_notes=mode == "keyword")
+                # Each passage is near to any query: only where there are none may the vectors find nothing.
+                without_vectors = wants_dense and not legs.dense and await _any_passage(db, condition)
         except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
             logger.warning("A search could not be answered: %s", type(error).__name__)
             raise ServiceError(
                 ErrorCode.RETRIEVAL_UNAVAILABLE, "The notes cannot be searched just now; try again shortly.", retry_after=2
             ) from error
-        degraded = not legs.engine_used or (wants_dense and not legs.dense and bool(legs.sparse))
-        return Answer(found, searched, seen, bool(legs.dense), degraded)
+        degraded = not legs.engine_used or without_vectors
+        return Answer(found, searched, seen, wants_dense and not degraded, degraded)
 
     async def _allowed(self, filters: Filters, scope: Scope) -> list[Workspace] | ServiceError:
         try:
@@ -263,14 +265,23 @@ async def _is_in_index(db: Connection, workspaces: Sequence[UUID]) -> bool:
 
 
 async def _words_in_tables(db: Connection, words: index.SparseVector, condition: index.Filter, limit: int) -> list[Scored]:
-    if condition.tags:
-        rows = await db.fetch(
-            "SELECT id, tags FROM documents WHERE workspace = ANY($1) AND ($2::uuid[] IS NULL OR id = ANY($2))",
-            condition.workspaces, condition.documents,
-        )  # fmt: skip
-        tagged = [row["id"] for row in rows if set(condition.tags) <= set(searchable_tags(row["tags"]))]
-        condition = condition.model_copy(update={"documents": tagged})
-    return await word_search.search(db, words, condition, limit)
+    return await word_search.search(db, words, await _without_tags(db, condition), limit)
+
+
+async def _any_passage(db: Connection, condition: index.Filter) -> bool:
+    return await word_search.any_passage(db, await _without_tags(db, condition))
+
+
+async def _without_tags(db: Connection, condition: index.Filter) -> index.Filter:
+    """The same filter as the tables can apply it: the documents that have the tags."""
+    if not condition.tags:
+        return condition
+    rows = await db.fetch(
+        "SELECT id, tags FROM documents WHERE workspace = ANY($1) AND ($2::uuid[] IS NULL OR id = ANY($2))",
+        condition.workspaces, condition.documents,
+    )  # fmt: skip
+    tagged = [row["id"] for row in rows if set(condition.tags) <= set(searchable_tags(row["tags"]))]
+    return condition.model_copy(update={"documents": tagged})
 
 
 async def _visible(db: Connection, reply: index.SearchReply, condition: index.Filter) -> set[UUID]:

@@ -28,3 +28,14 @@ async def search(db: Connection, words: SparseVector, condition: Filter, limit: 
         timeout=SECONDS,
     )  # fmt: skip
     return [Scored(id=row["id"], score=row["score"]) for row in rows]
+
+
+async def any_passage(db: Connection, condition: Filter) -> bool:
+    """Whether there is anything to be found at all."""
+    found: bool = await db.fetchval(
+        "SELECT EXISTS (SELECT FROM chunks c JOIN documents d ON d.id = c.document WHERE c.workspace = ANY($1) "
+        "AND ($2::uuid[] IS NULL OR c.document = ANY($2)) AND ($3 OR NOT c.exchange) AND ($4::text IS NULL OR starts_with(d.path, $4)))",
+        condition.workspaces, condition.documents, condition.include_exchanges, condition.ancestor,
+        timeout=SECONDS,
+    )  # fmt: skip
+    return found

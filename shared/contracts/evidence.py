@@ -26,6 +26,8 @@ PAGE_SIZE_MAX = 100
 ANSWER_CHARACTERS_MAX = 32_000  # RC-14
 # How long a provider's answer is waited for.
 ANSWER_SECONDS_MAX = 300.0
+# For a part of an export; the first one, the manifest, is made of all of them.
+EXPORT_SECONDS_MAX = 120.0
 
 # What may differ between a run and the present, as `changed` of `evidence_stale` names it.
 Difference = Literal[
@@ -120,19 +122,27 @@ class StoredContext(Message):
 
 
 class ListContexts(Message):
-    """Newest first."""
+    """A page, newest first; of it what comes after `skip` items. `until`: as the page's first part said."""
 
     page: int = 1
     page_size: int = 20
+    skip: int = 0
+    until: int | None = None
 
 
 class ContextPage(Message):
-    """One page of snapshots."""
+    """One page of snapshots, or as many of its items as fit into a message, at least one; `until` fixes what the page is of."""
 
     items: list[dict[str, Any]]
     page: int
     page_size: int
     total: int
+    until: int
+
+    @property
+    def length(self) -> int:
+        """How many items the whole page has."""
+        return max(0, min(self.page_size, self.total - (self.page - 1) * self.page_size))
 
 
 class ExportContexts(Message):
@@ -221,7 +231,7 @@ EVIDENCE_VERIFY = Query("retrieval.evidence.verify", VerifyEvidence, VerifiedEvi
 CONTEXT_PREPARE = Query("contexts.evidence.prepare", PrepareContext, StoredContext, owner="contexts", idempotent=False)
 CONTEXT_GET = Query("contexts.evidence.get", ContextRef, StoredContext, owner="contexts")
 CONTEXT_LIST = Query("contexts.evidence.list", ListContexts, ContextPage, owner="contexts")
-CONTEXT_EXPORT = Query("contexts.evidence.export", ExportContexts, ContextLines, owner="contexts")
+CONTEXT_EXPORT = Query("contexts.evidence.export", ExportContexts, ContextLines, owner="contexts", timeout_seconds=EXPORT_SECONDS_MAX)
 CONTEXT_SENDABLE = Query("contexts.evidence.sendable", ContextRef, SendableContext, owner="contexts")
 ANSWER_KEEP = Query("contexts.answer.keep", KeepAnswer, Answer, owner="contexts", idempotent=False)
 ANSWER_LIST = Query("contexts.answer.list", ContextRef, AnswerList, owner="contexts")

@@ -17,6 +17,7 @@ from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.evidence import (
     ANSWER_SECONDS_MAX,
     EVIDENCE_MAX,
+    EXPORT_SECONDS_MAX,
     INPUT_CHARACTERS_MAX,
     INPUT_CHARACTERS_MIN,
     MODEL_PATTERN,
@@ -96,13 +97,21 @@ async def contexts(
     page_size: Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX)] = 20,
 ) -> Response:
     """Newest first, each as it was stored."""
-    return as_json(await caller.ask(evidence.CONTEXT_LIST, ListContexts(page=page, page_size=page_size)))
+    part = await caller.ask(evidence.CONTEXT_LIST, ListContexts(page=page, page_size=page_size))
+    items, length = part.items, part.length
+    while len(items) < length and part.items:
+        rest = ListContexts(page=page, page_size=page_size, skip=len(items), until=part.until)
+        part = await caller.ask(evidence.CONTEXT_LIST, rest)
+        items = [*items, *part.items]
+    return Response(
+        orjson.dumps({"items": items, "page": page, "page_size": page_size, "total": part.total}), media_type="application/json"
+    )
 
 
 @router.get("/api/rag/contexts/export", summary="Export prepared contexts", responses={200: {"content": {JSONL: {}}}})
 async def export(caller: AdminCaller) -> StreamingResponse:
     """JSON lines: a manifest, then the records byte for byte, oldest first."""
-    first = await caller.ask(evidence.CONTEXT_EXPORT, ExportContexts())
+    first = await caller.ask(evidence.CONTEXT_EXPORT, ExportContexts(), EXPORT_SECONDS_MAX)
     headers = {"Content-Disposition": 'attachment; filename="contexts.jsonl"'}
     return StreamingResponse(_lines(caller, first), media_type=JSONL, headers=headers)
 

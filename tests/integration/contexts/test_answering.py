@@ -97,6 +97,7 @@ async def test_the_stored_body_is_sent_once_and_the_answer_kept_beside_it(stack:
         (Script(status=500, body={"error": {"message": "Oops"}}), 502, "provider_unreachable"),
         (Script(status=400, body={"error": {"message": f"No such model for {KEY}"}}), 502, "provider_refused"),
         (Script([b'{"object": ', Break()]), 502, "provider_stream_broken"),
+        (Script([b" " * 13_000_000]), 502, "provider_malformed"),
     ],
 )
 async def test_a_provider_that_fails_is_asked_no_second_time(stack: Stack, script: Script, status: int, code: str) -> None:  # RC-20
@@ -113,6 +114,27 @@ async def test_what_is_no_response_is_kept_as_rejected(stack: Stack) -> None:  #
     snapshot = await stack.prepared()
     stack.provider.next(Script([b"<html>"], content_type="text/html"))
     assert (await stack.answer(snapshot)).json()["reason"] == "not_a_response"
+
+
+@pytest.mark.parametrize(
+    ("hostile", "reason"),
+    [
+        (json.dumps(response("Ten [E1].\0")).encode(), "malformed"),
+        (json.dumps(response("Ten [E1]. \ud83d")).encode(), "malformed"),
+        (json.dumps(response(usage={"total_tokens": 10**30})).encode(), "not_a_response"),
+        (json.dumps(response()).encode()[:-1] + b', "status": "failed", "error": {}}', "not_a_response"),
+        (json.dumps(response()).encode("utf-16"), "not_a_response"),
+        (json.dumps(response()).encode()[:-1] + b', "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not_a_response"),
+    ],
+)
+async def test_a_response_that_cannot_be_stored_as_it_says_is_kept_as_rejected(stack: Stack, hostile: bytes, reason: str) -> None:
+    # RC-12, RC-20: it was paid for
+    snapshot = await stack.prepared()
+    stack.provider.next(Script([hostile], content_type="application/json"))
+    answered = await stack.answer(snapshot)
+    assert (answered.status_code, answered.json().get("reason")) == (201, reason), answered.text
+    assert answered.json()["response_sha256"] == hashlib.sha256(hostile).hexdigest()
+    assert await stack.answers(snapshot) == [answered.json()]
 
 
 async def test_a_request_whose_evidence_has_changed_is_not_sent(stack: Stack) -> None:  # RC-20

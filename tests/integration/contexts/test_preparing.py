@@ -240,7 +240,7 @@ async def test_nothing_can_be_published_between_the_verification_and_the_saving(
     try:
         async with transaction(pool) as db:
             await db.execute("SET LOCAL lock_timeout = '100ms'; SAVEPOINT before")
-            with pytest.raises(asyncpg.LockNotAvailableError):
+            with pytest.raises(ServiceError, match="is being checked just now"):
                 await hold_to_publish(db, [SPACE])
             await db.execute("ROLLBACK TO before")
         surface.gate.set()
@@ -249,6 +249,38 @@ async def test_nothing_can_be_published_between_the_verification_and_the_saving(
             await hold_to_publish(db, [SPACE])
     finally:
         await pool.close()
+
+
+async def test_while_something_is_published_for_long_a_preparation_is_told_so(surface: Surface, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.contexts.preparation.LOCK_WAIT", "100ms")
+    pool = await open_pool(surface.database_url, "retrieval", size=1)
+    try:
+        async with transaction(pool) as db:
+            await hold_to_publish(db, [SPACE])
+            told = await surface.prepare()
+    finally:
+        await pool.close()
+    assert (told.status_code, told.json()["code"]) == (503, "service_unavailable")
+    assert "is being published just now" in told.json()["detail"]
+    assert "retry-after" in told.headers
+    assert await surface.stored() == 0
+
+
+async def test_a_page_may_be_larger_than_a_message(surface: Surface) -> None:
+    first = (await surface.prepare()).json()
+    db = await asyncpg.connect(surface.database_url, server_settings={"search_path": "contexts"})
+    try:
+        ids = [str(uuid4()) for _ in range(20)]
+        lines = [json.dumps({**first, "id": one, "query": "蜂" * 300_000}, ensure_ascii=False) for one in ids]
+        await db.executemany("INSERT INTO snapshots (id, line) VALUES ($1, $2)", zip(ids, lines, strict=True))
+    finally:
+        await db.close()
+    listed = (await surface.http.get("/api/rag/contexts?page_size=100", timeout=30)).json()
+    assert [item["id"] for item in listed["items"]] == [*reversed(ids), first["id"]]
+    assert {name: value for name, value in listed.items() if name != "items"} == {"page": 1, "page_size": 100, "total": 21}
+    second = (await surface.http.get("/api/rag/contexts?page=2&page_size=15", timeout=30)).json()
+    assert [item["id"] for item in second["items"]] == [*reversed(ids), first["id"]][15:]
+    assert (await surface.http.get("/api/rag/contexts?page=3&page_size=15")).json()["items"] == []
 
 
 async def test_rows_cannot_be_changed_or_removed(surface: Surface) -> None:  # RC-10, RC-19
@@ -320,6 +352,13 @@ async def test_an_archive_that_was_changed_brings_nothing(surface: Surface, tmp_
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("contexts: its records are not those")
     assert await surface.stored() == 1
+
+
+async def test_a_command_whose_database_is_away_says_so(surface: Surface, tmp_path: Path) -> None:
+    surface.database_url = f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"
+    done = await asyncio.to_thread(command, surface, "export", str(tmp_path / "none.jsonl"))
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "contexts: The database does not answer.")
+    assert not (tmp_path / "none.jsonl").exists()
 
 
 async def test_the_tables_can_be_taken_back_and_only_they(surface: Surface) -> None:  # RC-18

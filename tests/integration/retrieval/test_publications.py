@@ -12,7 +12,8 @@ import pytest
 
 from shared.contracts import retrieval
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.retrieval import ConfigurePublishing, Publication, PublicationRequest, Publish, PublishMode
+from shared.contracts.evidence import EVIDENCE_VERIFY, VerifiedEvidence, VerifyEvidence
+from shared.contracts.retrieval import ConfigurePublishing, Filters, Publication, PublicationRequest, Publish, PublishMode, Run
 from shared.database.pool import connection, open_pool
 from shared.database.publication_lock import hold_to_verify
 from shared.messaging.scope import Account, Scope
@@ -264,9 +265,10 @@ async def test_filling_a_wiped_index_again_makes_no_other_publication(stand: Sta
 async def test_documents_keep_what_evidence_will_say(stand: Stand) -> None:  # RC-5
     vault = stand.notes.workspace()
     stand.notes.write(vault, "birds/a.md", "heron", properties={"source": "not an address", "url": "https://example.org/heron"})
-    stand.notes.write(vault, "b.md", "otter", properties={"category": " Animals "})
+    stand.notes.write(vault, "b.md", "otter", properties={"category": " Animals ", "url": "https://me:secret@example.org/otter"})
     async with stand.start_engine(), stand.start():
         await stand.settled(2)
+        assert await stand.fetchval("SELECT row(source_url, category) FROM documents WHERE path = 'b.md'") == (None, "Animals")
         await stand.notes.put(vault, "b.md", "otter again", properties={"source": "javascript:alert(1)"})
         await until(lambda: _finds(stand, "again"))
         kept = "SELECT row(source_url, category, published) FROM documents WHERE path = $1"
@@ -297,3 +299,78 @@ async def _is(stand: Stand, query: str, value: object) -> bool:
 
 async def _waits_for_the_lock(stand: Stand) -> bool:
     return bool(await stand.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+
+
+async def test_a_run_that_rightly_finds_nothing_is_evidence_of_that(stand: Stand) -> None:  # RC-7
+    vault, empty = stand.notes.workspace(), stand.notes.workspace()
+    stand.notes.write(vault, "a.md", "heron")
+    async with stand.start_engine(), stand.start():
+        await stand.settled(1)
+        for mode in ("keyword_chunks", "vector", "hybrid"):
+            for filters in (Filters(workspaces=[empty]), Filters(path_prefix="nowhere/"), Filters(tags=["none"]), Filters(workspaces=[])):
+                run = await stand.run(mode, "heron", filters=filters)
+                assert (run.status, run.results) == ("completed", []), (mode, filters)
+                assert (await verified(stand, run)).candidates == [], (mode, filters)
+
+
+async def test_where_vectors_could_have_found_something_an_empty_answer_is_not_whole(stand: Stand) -> None:  # RC-3
+    stand.notes.write(stand.notes.workspace(), "a.md", "heron")
+    async with stand.start_engine(), stand.start():
+        await stand.settled(1)
+        stand.model.down = True
+        for mode in ("vector", "hybrid"):
+            run = await stand.run(mode, "otter")
+            assert (run.status, run.results, run.vector_publication) == ("degraded", [], None), mode
+
+
+async def test_a_workspace_without_notes_was_searched_too_and_its_first_note_makes_a_difference(stand: Stand) -> None:  # RC-4
+    vault, empty = stand.notes.workspace(), stand.notes.workspace()
+    stand.notes.write(vault, "a.md", "heron")
+    async with stand.start_engine(), stand.start():
+        await stand.settled(1)
+        run = await stand.run("hybrid", "heron")
+        assert {one.workspace: one.generation for one in run.text_publication} == {vault: 1, empty: 0}
+        assert {one.workspace for one in run.catalog_revision} == {vault, empty}
+        assert run.vector_publication is not None
+        assert {one.workspace for one in run.vector_publication} == {vault, empty}
+        assert len((await verified(stand, run)).candidates) == 1
+        await stand.notes.put(empty, "b.md", "another heron")
+        await stand.settled(2)
+        with pytest.raises(ServiceError) as raised:
+            await verified(stand, run)
+        assert raised.value.code is ErrorCode.EVIDENCE_STALE
+        assert {"text_publication", "catalog_revision", "corpus_fingerprint"} <= set(raised.value.extra["changed"])
+
+
+async def test_what_a_workspace_held_that_is_served_no_longer_is_no_evidence(stand: Stand) -> None:  # RC-4
+    vault = stand.notes.workspace()
+    stand.notes.write(vault, "a.md", "heron")
+    async with stand.start_engine(), stand.start():
+        await stand.settled(1)
+        run = await stand.run("keyword_chunks", "heron")
+        del stand.notes.workspaces[vault]
+        with pytest.raises(ServiceError) as raised:
+            await verified(stand, run)
+        assert (raised.value.code, raised.value.extra["changed"]) == (ErrorCode.EVIDENCE_STALE, ["source"])
+
+
+async def test_no_other_embedding_space_begins_while_evidence_is_verified(stand: Stand) -> None:  # RC-4
+    vault = stand.notes.workspace()
+    stand.notes.write(vault, "a.md", "heron")
+    async with stand.start_engine(), stand.start():
+        await stand.settled(1)
+        before = await publication(stand, vault)
+        stand.model.dimension *= 2
+        async with verifying(stand, vault):
+            await stand.notes.put(stand.notes.workspace(), "b.md", "otter")
+            await until(lambda: _waits_for_the_lock(stand))
+            assert await publication(stand, vault) == before
+        await stand.settled(2)
+        after = await publication(stand, vault)
+        assert before.vector is not None
+        assert after.vector is not None
+        assert after.vector.embedding_space != before.vector.embedding_space
+
+
+async def verified(stand: Stand, run: Run) -> VerifiedEvidence:
+    return await stand.bus.client.ask(EVIDENCE_VERIFY, VerifyEvidence(run=run.id), Scope.root(10))

@@ -53,7 +53,7 @@ def test_it_reads_as_the_value(value: object) -> None:
     assert json.loads(canonical(value), parse_int=float) == value  # numbers are doubles
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), {1, 2}, b""])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), {1, 2}, b"", 2**53 + 1, -(2**60)])
 def test_what_json_has_nothing_for_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="JSON"):
         canonical(value)

@@ -243,3 +243,23 @@ def test_whatever_comes_there_is_an_outcome_and_what_is_accepted_is_sound(value:
 @given(JSON)
 def test_any_json_has_an_outcome(value: Any) -> None:
     assert parse(value, LABELS).outcome == "rejected"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        response("Ten [E1].\0"),
+        response("Ten [E1]. \ud83d"),
+        response(id="resp\0"),
+        response(model="m\udc00"),
+        response(None, status="failed", error={"code": "\0"}),
+        response(None, status="incomplete", incomplete_details={"reason": "\ud800"}),
+    ],
+)
+def test_what_cannot_be_stored_is_malformed(value: Any) -> None:  # RC-13, RC-15
+    parsed = parse(value, LABELS)
+    assert (parsed.outcome, parsed.reason, parsed.text) == ("rejected", "malformed", None)
+
+
+def test_a_count_beyond_every_reader_is_malformed() -> None:  # RC-15
+    assert parse(response(usage={"total_tokens": 2**63}), LABELS).reason == "usage_malformed"

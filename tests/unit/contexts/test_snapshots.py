@@ -81,6 +81,17 @@ def test_without_evidence_there_is_no_body() -> None:  # RC-7
         lambda record: record.update(input_characters=7),
         lambda record: record.update(completion=None),
         lambda record: record.update(id="no uuid"),
+        lambda record: record.update(id=record["id"].upper()),
+        lambda record: record.update(reason="no_candidates"),
+        lambda record: record.update(max_evidence=1),
+        lambda record: record.update(created_at="yesterday"),
+        lambda record: record.update(excluded=[{"chunk_id": record["id"], "reason": "taste"}]),
+        lambda record: record.pop("excluded"),
+        lambda record: record.pop("created_by"),
+        lambda record: record.pop("text_publication"),
+        lambda record: record.pop("retrieval_run_id"),
+        lambda record: record["evidence"][0].pop("knowledge_id"),
+        lambda record: record["completion"].update(top_p=1),
         lambda record: record.update(evidence={}),
     ],
 )
@@ -177,3 +188,41 @@ def test_an_archive_whose_record_does_not_agree_with_itself_is_refused_by_its_li
         archive.read(written(legacy(), broken))
     with pytest.raises(ArchiveInvalid, match="stands twice"):
         archive.read(written(legacy(), legacy()))
+
+
+@pytest.mark.parametrize(
+    ("beginning", "said"),
+    [
+        ('{"query":"Another?",', "one key twice"),
+        ('{"note":1e400,', "too large"),
+        ('{"note":' + "9" * 5000 + ",", "too large"),
+        ('{"note":18446744073709551616,', "too large"),
+        ('{"note":NaN,', "NaN"),
+        ('{"note":"\\u0000",', "NUL"),
+        ('{"note":"\\ud800",', "surrogate"),
+        ('{"note":' + "[" * 200 + "]" * 200 + ",", "too deep"),
+        ('{"note":' + "[" * 100_000 + "]" * 100_000 + ",", "too deep"),
+        ("\ufeff{", "no JSON"),
+    ],
+)
+def test_a_record_that_readers_would_understand_differently_or_not_at_all_is_refused(beginning: str, said: str) -> None:  # RC-17
+    line = archive.line(snapshot(1))
+    hostile = beginning + line.removeprefix("{")
+    with pytest.raises(ArchiveInvalid, match=f"line 2.*{said}"):
+        archive.read(f"{archive.manifest([hostile])}\n{hostile}\n".encode())
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"\xef\xbb\xbf" + data, lambda data: data.replace(b"\n", b"\r\n")])
+def test_an_archive_that_an_editor_has_saved_otherwise_is_refused(damage: Callable[[bytes], bytes]) -> None:  # RC-17
+    with pytest.raises(ArchiveInvalid):
+        archive.read(damage(written(snapshot(1))))
+
+
+def test_a_record_that_no_message_could_carry_is_refused() -> None:  # RC-17
+    with pytest.raises(ArchiveInvalid, match="line 2 has more than"):
+        archive.read(written({**snapshot(1), "note": "x" * archive.LINE_CHARACTERS_MAX}))
+
+
+def test_a_field_that_is_not_known_is_kept() -> None:  # RC-17
+    record = {**snapshot(1), "note": {"by": "somebody"}}
+    assert [json.loads(line) for line in archive.read(written(record))] == [record]
