@@ -6,11 +6,11 @@
     qdrant/gen-000N.damaged   one that could not be loaded, the latest, kept for whoever wonders
     qdrant/starts         how often the present generation was opened without having lived since
 
-Every write is in the engine's log on disk before it is answered; its segments are flushed now and then, which takes tenths of a second and
-holds up searches, when nobody searches or the log has grown. As many vectors as can be searched one by one in a few milliseconds are left alone; beyond
-that a copy of the generation is optimised in a child process at the lowest priority (the engine would hold this process's
-interpreter lock for minutes), what was written meanwhile is carried over, and `CURRENT` is switched. A shard that cannot be
-loaded is moved aside and an empty one made: retrieval notices and fills it from its tables.
+Every write is in the engine's log on disk before it is answered. Its segments are flushed, which holds up searches for as long as the disk
+takes, when nobody asks for anything or the log has grown. As many vectors as can be searched one by one in a few milliseconds are left
+alone; beyond that a copy of the generation is optimised in a child process at the lowest priority (the engine would hold this process's
+interpreter lock for minutes), what was written meanwhile is carried over, and `CURRENT` is switched. A shard that cannot be loaded is
+moved aside and an empty one made: retrieval notices and fills it from its tables.
 """
 
 import asyncio

@@ -13,8 +13,9 @@ async def search(db: Connection, words: SparseVector, condition: Filter, limit: 
         """
         WITH hit AS (
             SELECT c.point AS id, w.token, w.weight
-            FROM chunks c JOIN documents d ON d.id = c.document, unnest(c.tokens, c.weights) AS w(token, weight)
-            WHERE c.tokens && $1::int[] AND w.token = ANY($1) AND c.workspace = ANY($2)
+            FROM words s JOIN chunks c ON c.id = s.chunk JOIN documents d ON d.id = c.document,
+                unnest(s.tokens, s.weights) AS w(token, weight)
+            WHERE s.tokens && $1::int[] AND w.token = ANY($1) AND c.workspace = ANY($2)
               AND ($3::uuid[] IS NULL OR c.document = ANY($3)) AND ($4 OR NOT c.exchange)
               AND ($5::text IS NULL OR starts_with(d.path, $5))
         ), rarity AS (
