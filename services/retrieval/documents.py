@@ -38,6 +38,7 @@ _CHUNK_COLUMNS = (
     *("id", "document", "workspace", "ordinal", "heading_path", "start_at", "end_at", "text", "sha256", "passage_sha", "exchange"),
     *("point", "in_index", "dense", "embedded"),
 )
+_WORDS_COLUMNS = ("chunk", "point", "exchange", "tokens", "weights", "workspace", "document")
 _STORED = ("id", "content_hash", "title", "tags", "excluded", "source_url", "category")
 
 
@@ -300,7 +301,8 @@ async def _add_chunks(db: Connection, new: Sequence[tuple[CutNote, UUID, Passage
     for some in batched(new, CHUNKS_PER_COPY):
         records = [_row(passage, note.workspace, document, written) for note, document, passage in some]
         await db.copy_records_to_table("chunks", records=records, columns=_CHUNK_COLUMNS)
-        await db.copy_records_to_table("words", records=[_words(passage) for *_, passage in some], columns=("chunk", "tokens", "weights"))
+        words = [(*_words(passage), note.workspace, document) for note, document, passage in some]
+        await db.copy_records_to_table("words", records=words, columns=_WORDS_COLUMNS)
 
 
 async def _rewrite_chunks(db: Connection, rewritten: Sequence[Passage], written: Mapping[UUID, bool]) -> None:
@@ -313,7 +315,9 @@ async def _rewrite_chunks(db: Connection, rewritten: Sequence[Passage], written:
         timeout=LONG_NOTE_SECONDS,
     )
     await db.executemany(
-        "UPDATE words SET tokens = $2, weights = $3 WHERE chunk = $1", [_words(one) for one in rewritten], timeout=LONG_NOTE_SECONDS
+        "UPDATE words SET point = $2, exchange = $3, tokens = $4, weights = $5 WHERE chunk = $1",
+        [_words(one) for one in rewritten],
+        timeout=LONG_NOTE_SECONDS,
     )
 
 
@@ -350,8 +354,8 @@ def _row(passage: Passage, workspace: UUID, document: UUID, written: Mapping[UUI
     )
 
 
-def _words(passage: Passage) -> tuple[UUID, list[int], list[float]]:
-    return passage.chunk.block_id, signed(passage.words.indices), passage.words.values
+def _words(passage: Passage) -> tuple[UUID, UUID, bool, list[int], list[float]]:
+    return passage.chunk.block_id, passage.point, passage.chunk.exchange, signed(passage.words.indices), passage.words.values
 
 
 def signed(indices: Sequence[int]) -> list[int]:

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import logging
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
@@ -35,6 +36,8 @@ STAGED_SECONDS = 120.0
 RETRY_SECONDS = 2.0
 CHECK_SECONDS = 15.0
 CONFIRM_SECONDS = 1.0
+# After a search another one is to be expected for so long.
+SEARCHING_SECONDS = 1.0
 
 
 class IndexWriter:
@@ -49,6 +52,8 @@ class IndexWriter:
         self.space: str | None = None
         # Grows whenever there may be passages without a vector that were not there before.
         self.published = 0
+        # Of the clock that never jumps; told by whoever searches.
+        self.searched_at = 0.0
 
     @property
     def complete(self) -> bool:
@@ -126,10 +131,14 @@ class IndexWriter:
     async def drain(self) -> None:
         """Write what is due. Raises `ServiceError` where the index or the database is away; all that is left stays due."""
         while True:
+            began = time.monotonic()
             # What is published meanwhile need not wait for all of it.
             async with self._lock:
                 if not (await self._write_removals() or await self._write_points()):
                     return
+            if self.searched_at > began - SEARCHING_SECONDS:
+                # Whoever searches gets half of the machine.
+                await asyncio.sleep(time.monotonic() - began)
 
     async def run(self) -> None:
         """Check the index now and then, and write what a failure left over; for ever."""

@@ -19,7 +19,7 @@ from shared.database.publication_lock import hold_to_publish
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One workspace's publication, as a search saw it. `vector` None: no passage has a vector."""
+    """One workspace's publication, as a search saw it. `vector` None: no passage has a vector. `in_index`: the index has all passages."""
 
     workspace: UUID
     publish: PublishMode
@@ -27,6 +27,7 @@ class Seen:
     vector: PublishedVectors | None
     catalog_revision: int
     corpus_fingerprint: str
+    in_index: bool
 
 
 class Publications:
@@ -39,7 +40,8 @@ class Publications:
     async def seen(self, db: Connection, workspaces: Sequence[UUID] | None) -> list[Seen]:
         """Those of these workspaces (None: all), by id; none for one that was never indexed. `db`: in a snapshot."""
         rows = await db.fetch(
-            "SELECT p.*, EXISTS (SELECT FROM chunks c WHERE c.workspace = p.workspace AND NOT c.embedded) AS incomplete "
+            "SELECT p.*, EXISTS (SELECT FROM chunks c WHERE c.workspace = p.workspace AND NOT c.embedded) AS incomplete, "
+            "EXISTS (SELECT FROM chunks c WHERE c.workspace = p.workspace AND NOT c.in_index) AS unwritten "
             "FROM publications p WHERE $1::uuid[] IS NULL OR workspace = ANY($1) ORDER BY workspace",
             workspaces,
         )
@@ -82,7 +84,7 @@ class Publications:
                 created_at=row["vectors_at"],
             )
         fingerprint = await self._fingerprint(db, workspace, row["generation"])
-        return Seen(workspace, row["publish"], text, vector, row["catalog_revision"], fingerprint)
+        return Seen(workspace, row["publish"], text, vector, row["catalog_revision"], fingerprint, not row["unwritten"])
 
     async def _fingerprint(self, db: Connection, workspace: UUID, generation: int) -> str:
         """SHA-256 over the paths and hashes of the workspace's published documents: equal for equal corpora."""
