@@ -8,6 +8,7 @@ idle, and while it is being filled again after it was wiped; the share of the ex
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import os
@@ -16,11 +17,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import asyncpg
 import numpy as np
+import psutil
 from aiohttp import web
 
 from bench.retrieval import answering, running, status
@@ -116,6 +118,35 @@ def say(what: str, took: list[float], degraded: int) -> None:
     print(f"{what:<44} p50 {statistics.median(took):7.1f} ms   p95 {p95:7.1f} ms   n {len(took)}   degraded {degraded}", flush=True)
 
 
+@contextmanager
+def measured(times: int, of: str) -> Iterator[None]:
+    """How many of them there were in a second, and what each cost in processor time, by program; the machine's other work is not in it."""
+    before, began = _processor_seconds(), time.perf_counter()
+    yield
+    seconds = time.perf_counter() - began
+    spent = {name: now - before.get(name, 0.0) for name, now in _processor_seconds().items()}
+    parts = ", ".join(f"{name} {one * 1000 / times:.2f}" for name, one in sorted(spent.items()) if one > 0.005)
+    print(f"{of}: {times / seconds:.0f}/s; processor ms {sum(spent.values()) * 1000 / times:.2f} ({parts}); load {os.getloadavg()[0]:.1f}")
+
+
+def _processor_seconds() -> dict[str, float]:
+    spent: dict[str, float] = {}
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            command, times = process.cmdline(), process.cpu_times()
+            name = "bench" if process.pid == os.getpid() else _program(command)
+            spent[name] = spent.get(name, 0.0) + times.user + times.system
+            if name == "postgres":  # connections that have ended
+                spent[name] += times.children_user + times.children_system
+    return spent
+
+
+def _program(command: list[str]) -> str:
+    if "-m" in command:
+        return command[command.index("-m") + 1].rpartition(".")[2]
+    return Path(command[0]).name.partition(":")[0] if command else "?"
+
+
 async def recall(client: Client, database: str, queries: list[str]) -> float:
     """Of the ten nearest passages, which a search by vectors finds."""
     connection = await asyncpg.connect(database, server_settings={"search_path": "retrieval"})
@@ -143,29 +174,25 @@ async def main(vaults: list[Path], chunks: int) -> None:
             os.environ["EMBEDDING_BASE_URL"] = url
             async with running(vault, home) as (client, endpoints):
                 await answering(client)
-                began = time.perf_counter()
-                while (now := await status(client)).pending or not now.unembedded:  # noqa: ASYNC110 - as a client sees it
-                    await asyncio.sleep(0.1)
-                seconds = time.perf_counter() - began
-                print(f"{now.unembedded} notes, {chunks} chunks by words in {seconds:.0f} s: {chunks / seconds:.0f} chunks/s", flush=True)
+                with measured(chunks, "chunk by words"):
+                    while (now := await status(client)).pending or not now.unembedded:  # noqa: ASYNC110 - as a client sees it
+                        await asyncio.sleep(0.3)
                 may_embed.set()
-                began = time.perf_counter()
-                embedding = asyncio.create_task(_embedded(client))
-                say("while vectors are written", *await latencies(client, asked, lambda: not embedding.done()))
-                await embedding
-                seconds = time.perf_counter() - began
-                print(f"vectors written in {seconds:.0f} s: {chunks / seconds:.0f} chunks/s (the stand-in's own cost included)", flush=True)
+                with measured(chunks, "chunk by vectors"):
+                    embedding = asyncio.create_task(_embedded(client))
+                    say("while vectors are written", *await latencies(client, asked, lambda: not embedding.done()))
+                    await embedding
                 say("while the index is optimised", *await latencies(client, asked, lambda: _building(home), 10_000))
                 while _building(home):  # noqa: ASYNC110
                     await asyncio.sleep(1)
-                say("idle", *await latencies(client, asked, lambda: True))
+                with measured(SEARCHES, "search"):
+                    say("idle", *await latencies(client, asked, lambda: True))
                 print(f"recall@10 against exact: {await recall(client, endpoints['postgres'], queries[:60]):.4f}", flush=True)
                 await client.ask(index.CLEAR, Empty(), Scope.root(30))
-                began = time.perf_counter()
-                filling = asyncio.create_task(_filled(client, chunks))
-                say("while a wiped index is filled", *await latencies(client, asked, lambda: not filling.done(), 10_000))
-                await filling
-                print(f"filled in {time.perf_counter() - began:.0f} s", flush=True)
+                with measured(chunks, "chunk filled again"):
+                    filling = asyncio.create_task(_filled(client, chunks))
+                    say("while a wiped index is filled", *await latencies(client, asked, lambda: not filling.done(), 10_000))
+                    await filling
 
 
 async def _embedded(client: Client) -> None:

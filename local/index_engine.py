@@ -6,10 +6,11 @@
     qdrant/gen-000N.damaged   one that could not be loaded, the latest, kept for whoever wonders
     qdrant/starts         how often the present generation was opened without having lived since
 
-Every write is flushed before it is answered. As many vectors as can be searched one by one in a few milliseconds are left alone; beyond
-that a copy of the generation is optimised in a child process at the lowest priority (the engine would hold this process's
-interpreter lock for minutes), what was written meanwhile is carried over, and `CURRENT` is switched. A shard that cannot be
-loaded is moved aside and an empty one made: retrieval notices and fills it from its tables.
+Every write is in the engine's log on disk before it is answered. Its segments are flushed, which holds up searches for as long as the disk
+takes, when nobody asks for anything or the log has grown. As many vectors as can be searched one by one in a few milliseconds are left
+alone; beyond that a copy of the generation is optimised in a child process at the lowest priority (the engine would hold this process's
+interpreter lock for minutes), what was written meanwhile is carried over, and `CURRENT` is switched. A shard that cannot be loaded is
+moved aside and an empty one made: retrieval notices and fills it from its tables.
 """
 
 import asyncio
@@ -17,12 +18,13 @@ import logging
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
-from local.index_shard import POINTS_PER_CALL, EngineError, Shard
+from local.index_shard import LOG, POINTS_PER_CALL, EngineError, Shard
 from shared import service
 from shared.contracts import index
 from shared.contracts.errors import ErrorCode, ServiceError
@@ -37,6 +39,10 @@ logger = logging.getLogger(__name__)
 # Searched one by one in 4 to 5 ms (384 dimensions); more are worth an index.
 UNINDEXED_MAX = 20_000
 CHECK_SECONDS = 5.0
+# A log of so many writes is read again in a few seconds after a crash.
+LOGGED_MAX = 20_000
+# Nobody has searched or written for so long: as good a time as any to flush.
+QUIET_SECONDS = 3.0
 # A generation that was opened this often, and never lived this long, is damaged in a way that kills (a truncated file does).
 STARTS_MAX = 5
 PROVEN_SECONDS = 10.0
@@ -140,6 +146,8 @@ class Engine:
         self._touched: set[UUID] | None = None  # while a build runs: what was written since its copy was taken
         self._rebuilt: asyncio.Task[None] | None = None
         self._writes = 0
+        self._logged = 0  # writes since the last flush
+        self._busy_at = 0.0
         self._shard: Shard
 
     async def open(self) -> None:
@@ -157,7 +165,7 @@ class Engine:
         async with self._writing:
             for points in _slices(request.points):
                 await self._write([point.id for point in points], lambda shard, points=points: shard.upsert(points))  # type: ignore[misc]
-            await self._call(self._shard.flush)
+            await self._sync()
         return Empty()
 
     async def set_dense(self, request: SetDense, _: Scope) -> Empty:
@@ -165,7 +173,7 @@ class Engine:
         async with self._writing:
             for vectors in _slices(request.vectors):
                 await self._write([vector.id for vector in vectors], lambda shard, vectors=vectors: shard.set_dense(vectors))  # type: ignore[misc]
-            await self._call(self._shard.flush)
+            await self._sync()
         return Empty()
 
     async def delete(self, request: Delete, _: Scope) -> Empty:
@@ -173,7 +181,7 @@ class Engine:
         async with self._writing:
             for ids in _slices(request.ids):
                 await self._write(ids, lambda shard, ids=ids: shard.delete(ids))  # type: ignore[misc]
-            await self._call(self._shard.flush)
+            await self._sync()
         return Empty()
 
     async def clear(self, _: Empty, __: Scope) -> Empty:
@@ -189,6 +197,7 @@ class Engine:
         """One or two legs."""
         if request.limit < 1 or (request.sparse is None and request.dense is None):
             raise ServiceError(ErrorCode.INVALID, "A search needs at least one vector and a limit of at least 1.")
+        self._busy_at = time.monotonic()
         return await self._call(lambda: self._shard.search(request))
 
     async def stats(self, _: Empty, __: Scope) -> Stats:
@@ -201,6 +210,9 @@ class Engine:
         self._generations.proven()
         seen = -1
         while True:
+            if self._logged > LOGGED_MAX or (self._logged and time.monotonic() - self._busy_at > QUIET_SECONDS):
+                async with self._writing:
+                    await self._flush()
             if seen != self._writes:
                 seen = self._writes
                 if await self._call(self._shard.unindexed) > self._unindexed_max:
@@ -216,7 +228,7 @@ class Engine:
         build, number = self._generations.new_build()
         try:
             async with self._writing:
-                await self._call(self._shard.flush)
+                await self._flush()
                 # Nothing writes now and all is on disk, so that the folder may be copied while it is open and searched.
                 await asyncio.to_thread(shutil.copytree, self._generations.path, build)
                 self._touched = set()
@@ -263,11 +275,22 @@ class Engine:
     async def _write(self, ids: Sequence[UUID], write: Callable[[Shard], None]) -> None:
         if self._touched is not None:
             self._touched.update(ids)
+        self._busy_at = time.monotonic()
         self._writes += 1
+        self._logged += len(ids)
         await self._call(lambda: write(self._shard))
+
+    async def _sync(self) -> None:
+        """What was written is in the log on disk. The engine's own flush would hold up every search for as long as the disk takes."""
+        await asyncio.to_thread(_sync_tree, self._generations.path / LOG)
+
+    async def _flush(self) -> None:
+        self._logged = 0
+        await self._call(self._shard.flush)
 
     async def _switch(self, make: Callable[[], Shard]) -> None:
         old, path = self._shard, self._generations.path
+        self._logged = 0
         self._shard = await self._call(make)
         # The one thread has answered every search that was asked of the old one before it closes it.
         try:

@@ -20,8 +20,10 @@ from shared.contracts.index import DenseVector, Filter, Point, Scored, Search, S
 
 DENSE = "dense"
 SPARSE = "bm25"
-# About 10 ms of the interpreter lock.
-POINTS_PER_CALL = 128
+# The folder of the engine's log, which it replays over whatever its segments had on disk when it was killed.
+LOG = "wal"
+# Some 5 ms of the interpreter lock; a search waits for no more.
+POINTS_PER_CALL = 32
 # Queries hold the lock too: more threads than segments would only take turns.
 SEARCH_THREADS = 2
 
@@ -149,7 +151,7 @@ class Shard:
             self._shard.optimize()
 
     def flush(self) -> None:
-        """All that was written is on disk when this returns."""
+        """All that was written is in the segments on disk when this returns, and the log begins anew."""
         with _engine():
             self._shard.flush()
 
@@ -175,6 +177,8 @@ class Shard:
             # Also where none is known: the name may be left from points that have gone.
             self._shard.update(UpdateOperation.delete_vector_name(DENSE))
             self._shard.update(UpdateOperation.create_dense_vector(DENSE, dimension, edge.Distance.Cosine))
+            # The log must not be replayed over points that have the new vectors already.
+            self._shard.flush()
         self._dimension = dimension
 
     def _known_dimension(self) -> int:

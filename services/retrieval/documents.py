@@ -7,7 +7,10 @@ that tables and index agree again after any crash.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import batched
 from uuid import UUID, uuid5
+
+import asyncpg
 
 from services.retrieval import held
 from services.retrieval.passages import CUT_VERSION, CutNote, Passage
@@ -24,6 +27,18 @@ LONG_NOTE_SECONDS = 120.0
 # Longer than any search takes: what a publication had stays in the index for those who still read it.
 READERS_SECONDS = 2 * SEARCH_SECONDS_MAX
 
+# PostgreSQL bounds each statement's time.
+CHUNKS_PER_COPY = 1000
+
+_DOCUMENT_COLUMNS = (
+    *("id", "workspace", "path", "title", "tags", "content_hash", "revision", "excluded", "modified_at", "source_url", "category"),
+    "cut_version",
+)
+_CHUNK_COLUMNS = (
+    *("id", "document", "workspace", "ordinal", "heading_path", "start_at", "end_at", "text", "sha256", "passage_sha", "exchange"),
+    *("point", "in_index", "dense", "embedded"),
+)
+_WORDS_COLUMNS = ("chunk", "point", "exchange", "tokens", "weights", "workspace", "document")
 _STORED = ("id", "content_hash", "title", "tags", "excluded", "source_url", "category")
 
 
@@ -114,24 +129,28 @@ async def commit(
     async with transaction(pool) as db:
         await hold_to_publish(db, {change.workspace for change, _ in listed})
         manual = await held.manual(db, {change.workspace for change, _ in listed}) - {by_hand}
-        for change, document in listed:
+        for change, _ in listed:
             if change.workspace in manual:
                 await _hold(db, change)
-            elif await _apply(db, change, document, written or {}):
-                revision = change.revision or 0
-                differing[change.workspace] = max(revision, differing.get(change.workspace, 0))
+        for changed in await _apply_all(db, [one for one in listed if one[0].workspace not in manual], written or {}):
+            differing[changed.workspace] = max(changed.revision or 0, differing.get(changed.workspace, 0))
         published = [change for change, _ in listed if change.workspace not in manual]
         await held.released(db, [(change.workspace, change.path, change.revision) for change in published])
         points = [passage.point for change in published if isinstance(change, CutNote) for passage in change.passages]
         await db.execute("DELETE FROM removals r USING chunks c WHERE r.point = ANY($1) AND c.point = r.point", points)
+        with_vectors = {
+            change.workspace
+            for change in published
+            if isinstance(change, CutNote) and written and any(written.get(passage.point) for passage in change.passages)
+        }
         for workspace, revision in differing.items():
             await db.execute(
                 "INSERT INTO publications AS p (workspace, generation, catalog_revision, vector_generation, vectors_at) "
-                "VALUES ($1, 1, $2, 1, CASE WHEN EXISTS (SELECT FROM chunks WHERE workspace = $1 AND embedded) THEN now() END) "
+                "VALUES ($1, 1, $2, 1, CASE WHEN $3 THEN now() END) "
                 "ON CONFLICT (workspace) DO UPDATE SET generation = p.generation + 1, published_at = now(), "
                 "vector_generation = p.vector_generation + 1, vectors_at = CASE WHEN p.vectors_at IS NOT NULL THEN now() "
                 "ELSE excluded.vectors_at END, catalog_revision = greatest(p.catalog_revision, excluded.catalog_revision)",
-                workspace, revision,
+                workspace, revision, workspace in with_vectors,
             )  # fmt: skip
     return set(differing)
 
@@ -145,13 +164,23 @@ async def _hold(db: Connection, change: Change) -> None:
         await held.hold(db, change.workspace, change.path, change.content_hash, change.revision)
 
 
-async def _apply(db: Connection, change: Change, document: UUID | None, written: Mapping[UUID, bool]) -> bool:
-    if isinstance(change, Moved):
-        return await _move(db, change)
-    if isinstance(change, Gone):
-        return await _remove(db, change)
-    assert document is not None
-    return await _store(db, change, document, written)
+async def _apply_all(db: Connection, changes: Sequence[tuple[Change, UUID | None]], written: Mapping[UUID, bool]) -> list[Change]:
+    """In order; those that made a difference. Notes that do not touch each other are stored together."""
+    differing: list[Change] = []
+    together: dict[tuple[UUID, str], tuple[CutNote, UUID]] = {}
+    for change, document in changes:
+        if isinstance(change, CutNote) and (change.workspace, change.path) not in together:
+            assert document is not None
+            together[change.workspace, change.path] = change, document
+            continue
+        differing += await _store_all(db, list(together.values()), written)
+        together.clear()
+        if isinstance(change, CutNote):
+            assert document is not None
+            together[change.workspace, change.path] = change, document
+        elif await (_move(db, change) if isinstance(change, Moved) else _remove(db, change)):
+            differing.append(change)
+    return differing + await _store_all(db, list(together.values()), written)
 
 
 async def _move(db: Connection, change: Moved) -> bool:
@@ -176,73 +205,120 @@ async def _remove(db: Connection, change: Gone) -> bool:
     return True
 
 
-async def _store(db: Connection, note: CutNote, document: UUID, written: Mapping[UUID, bool]) -> bool:
-    row = await db.fetchrow(
-        "SELECT id, revision, content_hash, title, tags, excluded, source_url, category FROM documents "
-        "WHERE workspace = $1 AND path = $2 FOR UPDATE",
-        note.workspace, note.path,
+async def _store_all(db: Connection, notes: Sequence[tuple[CutNote, UUID]], written: Mapping[UUID, bool]) -> list[Change]:
+    """Notes of different paths, those that differ from what is stored are returned."""
+    if not notes:
+        return []
+    rows = await db.fetch(
+        "SELECT id, workspace, path, revision, content_hash, title, tags, excluded, source_url, category FROM documents "
+        "WHERE (workspace, path) IN (SELECT * FROM unnest($1::uuid[], $2::text[])) ORDER BY id FOR UPDATE",
+        [note.workspace for note, _ in notes], [note.path for note, _ in notes],
     )  # fmt: skip
-    if row is not None and (row["revision"] > note.revision or row["id"] != document):
-        return False
-    stored = (document, note.content_hash, note.title, note.tags, note.excluded, note.source_url, note.category)
-    same = row is not None and tuple(row[name] for name in _STORED) == stored
-    differs = await _store_document(db, note, document) if row is None else not same
-    differs = await _store_chunks(db, note, document, written) or differs
-    if row is not None:
-        await db.execute(
-            "UPDATE documents SET title = $2, tags = $3, content_hash = $4, revision = $5, excluded = $6, modified_at = $7, "
-            "source_url = $8, category = $9, cut_version = $10, published = published + $11 WHERE id = $1",
-            document, note.title, note.tags, note.content_hash, note.revision, note.excluded, note.modified_at,
-            note.source_url, note.category, CUT_VERSION, int(differs),
-        )  # fmt: skip
-    return differs
+    stored = {(row["workspace"], row["path"]): row for row in rows}
+    added: list[tuple[CutNote, UUID]] = []
+    kept: list[tuple[CutNote, UUID]] = []
+    for note, document in notes:
+        row = stored.get((note.workspace, note.path))
+        if row is None:
+            added.append((note, document))
+        elif row["revision"] <= note.revision and row["id"] == document:
+            kept.append((note, document))
+    await _add_documents(db, added)
+    changed = await _store_chunks(db, added, kept, written)
+    differing: list[CutNote] = [note for note, _ in added]
+    updates = []
+    for note, document in kept:
+        row = stored[note.workspace, note.path]
+        same = tuple(row[name] for name in _STORED) == (
+            *(document, note.content_hash, note.title, note.tags, note.excluded, note.source_url, note.category),
+        )
+        if differs := document in changed or not same:
+            differing.append(note)
+        updates.append((*_document(note, document), int(differs)))
+    if updates:
+        await db.executemany(
+            "UPDATE documents SET workspace = $2, path = $3, title = $4, tags = $5, content_hash = $6, revision = $7, excluded = $8, "
+            "modified_at = $9, source_url = $10, category = $11, cut_version = $12, published = published + $13 WHERE id = $1",
+            updates,
+        )
+    return list(differing)
 
 
-async def _store_document(db: Connection, note: CutNote, document: UUID) -> bool:
-    await db.execute(
-        "INSERT INTO documents (id, workspace, path, title, tags, content_hash, revision, excluded, modified_at, source_url, category, "
-        "cut_version) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-        document, note.workspace, note.path, note.title, note.tags, note.content_hash, note.revision, note.excluded, note.modified_at,
-        note.source_url, note.category, CUT_VERSION,
-    )  # fmt: skip
-    return True
-
-
-async def _store_chunks(db: Connection, note: CutNote, document: UUID, written: Mapping[UUID, bool]) -> bool:
-    rows = await db.fetch("SELECT id, ordinal, start_at, end_at, point FROM chunks WHERE document = $1", document)
-    before = {row["id"]: row for row in rows}
-    now = {passage.chunk.block_id: passage for passage in note.passages}
-    gone = [one for one in before if one not in now]
-    added = [passage for one, passage in now.items() if one not in before]
-    kept = [(before[one], passage) for one, passage in now.items() if one in before]
-    rewritten = [passage for row, passage in kept if row["point"] != passage.point]
-    shifted = [passage.chunk for row, passage in kept if (row["ordinal"], row["start_at"], row["end_at"]) != _place(passage)]
-    await _remove_chunks(db, gone)
+async def _add_documents(db: Connection, added: Sequence[tuple[CutNote, UUID]]) -> None:
     if added:
-        await db.executemany(
-            "INSERT INTO chunks (id, document, workspace, ordinal, heading_path, start_at, end_at, text, sha256, passage_sha, tokens, "
-            "weights, exchange, point, in_index, dense, embedded) "
-            "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $16)",
-            [_row(passage, note.workspace, document, written) for passage in added],
-            timeout=LONG_NOTE_SECONDS,
-        )
-    if rewritten:
-        await _remember_removals(db, [one.chunk.block_id for one in rewritten])
-        await db.executemany(
-            "UPDATE chunks SET tokens = $2, weights = $3, exchange = $4, point = $5, in_index = $6, dense = $7 WHERE id = $1",
-            [
-                (one.chunk.block_id, signed(one.words.indices), one.words.values, one.chunk.exchange, *_in_index(one, written))
-                for one in rewritten
-            ],
-            timeout=LONG_NOTE_SECONDS,
-        )
+        records = [_document(note, document) for note, document in added]
+        await db.copy_records_to_table("documents", records=records, columns=_DOCUMENT_COLUMNS)
+
+
+def _document(note: CutNote, document: UUID) -> tuple[object, ...]:
+    return (
+        *(document, note.workspace, note.path, note.title, note.tags, note.content_hash, note.revision, note.excluded, note.modified_at),
+        *(note.source_url, note.category, CUT_VERSION),
+    )
+
+
+async def _store_chunks(
+    db: Connection, added: Sequence[tuple[CutNote, UUID]], kept: Sequence[tuple[CutNote, UUID]], written: Mapping[UUID, bool]
+) -> set[UUID]:
+    """The chunks of `added` documents, and what differs in those of `kept` ones; which of these differ."""
+    before: dict[UUID, dict[UUID, asyncpg.Record]] = {document: {} for _, document in kept}
+    if kept:
+        for row in await db.fetch(
+            "SELECT document, id, ordinal, start_at, end_at, point FROM chunks WHERE document = ANY($1)", list(before)
+        ):
+            before[row["document"]][row["id"]] = row
+    new = [(note, document, passage) for note, document in added for passage in note.passages]
+    gone: list[UUID] = []
+    rewritten: list[Passage] = []
+    shifted: list[Passage] = []
+    changed: set[UUID] = set()
+    for note, document in kept:
+        old, now = before[document], {passage.chunk.block_id: passage for passage in note.passages}
+        left = [one for one in old if one not in now]
+        fresh = [(note, document, passage) for one, passage in now.items() if one not in old]
+        both = [(old[one], passage) for one, passage in now.items() if one in old]
+        other = [passage for row, passage in both if row["point"] != passage.point]
+        moved = [passage for row, passage in both if (row["ordinal"], row["start_at"], row["end_at"]) != _place(passage)]
+        if left or fresh or other or moved:
+            changed.add(document)
+        gone += left
+        new += fresh
+        rewritten += other
+        shifted += moved
+    await _remove_chunks(db, gone)
+    await _add_chunks(db, new, written)
+    await _rewrite_chunks(db, rewritten, written)
     if shifted:
         await db.executemany(
             "UPDATE chunks SET ordinal = $2, start_at = $3, end_at = $4 WHERE id = $1",
-            [(chunk.block_id, chunk.ordinal, chunk.start, chunk.end) for chunk in shifted],
+            [(passage.chunk.block_id, *_place(passage)) for passage in shifted],
             timeout=LONG_NOTE_SECONDS,
         )
-    return bool(gone or added or rewritten or shifted)
+    return changed
+
+
+async def _add_chunks(db: Connection, new: Sequence[tuple[CutNote, UUID, Passage]], written: Mapping[UUID, bool]) -> None:
+    for some in batched(new, CHUNKS_PER_COPY):
+        records = [_row(passage, note.workspace, document, written) for note, document, passage in some]
+        await db.copy_records_to_table("chunks", records=records, columns=_CHUNK_COLUMNS)
+        words = [(*_words(passage), note.workspace, document) for note, document, passage in some]
+        await db.copy_records_to_table("words", records=words, columns=_WORDS_COLUMNS)
+
+
+async def _rewrite_chunks(db: Connection, rewritten: Sequence[Passage], written: Mapping[UUID, bool]) -> None:
+    if not rewritten:
+        return
+    await _remember_removals(db, [one.chunk.block_id for one in rewritten])
+    await db.executemany(
+        "UPDATE chunks SET exchange = $2, point = $3, in_index = $4, dense = $5 WHERE id = $1",
+        [(one.chunk.block_id, one.chunk.exchange, *_in_index(one, written)) for one in rewritten],
+        timeout=LONG_NOTE_SECONDS,
+    )
+    await db.executemany(
+        "UPDATE words SET point = $2, exchange = $3, tokens = $4, weights = $5 WHERE chunk = $1",
+        [_words(one) for one in rewritten],
+        timeout=LONG_NOTE_SECONDS,
+    )
 
 
 async def _remove_chunks(db: Connection, ids: Sequence[UUID]) -> None:
@@ -271,11 +347,15 @@ def _place(passage: Passage) -> tuple[int, int, int]:
 
 def _row(passage: Passage, workspace: UUID, document: UUID, written: Mapping[UUID, bool]) -> tuple[object, ...]:
     chunk = passage.chunk
+    point, in_index, dense = _in_index(passage, written)
     return (
         *(chunk.block_id, document, workspace, chunk.ordinal, list(chunk.heading_path), chunk.start, chunk.end, chunk.text),
-        *(passage.sha256, passage.passage_sha, signed(passage.words.indices), passage.words.values, chunk.exchange),
-        *_in_index(passage, written),
+        *(passage.sha256, passage.passage_sha, chunk.exchange, point, in_index, dense, dense),
     )
+
+
+def _words(passage: Passage) -> tuple[UUID, UUID, bool, list[int], list[float]]:
+    return passage.chunk.block_id, passage.point, passage.chunk.exchange, signed(passage.words.indices), passage.words.values
 
 
 def signed(indices: Sequence[int]) -> list[int]:

@@ -10,8 +10,8 @@ import asyncio
 import base64
 import contextlib
 import logging
-from collections.abc import Sequence
-from itertools import batched
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -28,13 +28,17 @@ from shared.database.publication_lock import hold_to_publish
 
 logger = logging.getLogger(__name__)
 
-POINTS_PER_WRITE = 128
+POINTS_PER_WRITE = 512
+# Of one message; far below what NATS carries.
+BYTES_PER_WRITE = 4 * 1024 * 1024
 REMOVALS_PER_WRITE = 512
 # A point that was written and never published goes after this.
 STAGED_SECONDS = 120.0
 RETRY_SECONDS = 2.0
 CHECK_SECONDS = 15.0
 CONFIRM_SECONDS = 1.0
+# After a search another one is to be expected for so long.
+SEARCHING_SECONDS = 1.0
 
 
 class IndexWriter:
@@ -47,6 +51,10 @@ class IndexWriter:
         self._complete = False
         self._check_due = asyncio.Event()
         self.space: str | None = None
+        # Grows whenever there may be passages without a vector that were not there before.
+        self.published = 0
+        # Of the clock that never jumps; told by whoever searches.
+        self.searched_at = 0.0
 
     @property
     def complete(self) -> bool:
@@ -81,6 +89,7 @@ class IndexWriter:
             try:
                 return await documents.commit(self._pool, changes, written, by_hand=by_hand)
             finally:
+                self.published += 1
                 if not self._complete:
                     # The check that is under way may have looked for what is unwritten before this was.
                     self._check_due.set()
@@ -116,17 +125,21 @@ class IndexWriter:
             )
             for point, (note, passage) in passages.items()
         ]
-        for some in batched(points, POINTS_PER_WRITE):
+        for some in _batched(points):
             await self._index.upsert(some)
         return {point.id: point.dense is not None for point in points}
 
     async def drain(self) -> None:
         """Write what is due. Raises `ServiceError` where the index or the database is away; all that is left stays due."""
         while True:
+            began = time.monotonic()
             # What is published meanwhile need not wait for all of it.
             async with self._lock:
                 if not (await self._write_removals() or await self._write_points()):
                     return
+            if self.searched_at > began - SEARCHING_SECONDS:
+                # Whoever searches gets half of the machine.
+                await asyncio.sleep(time.monotonic() - began)
 
     async def run(self) -> None:
         """Check the index now and then, and write what a failure left over; for ever."""
@@ -203,7 +216,6 @@ class IndexWriter:
             await self._index.set_dense([DenseVector(id=one, dense=base64.b64encode(vector).decode()) for one, vector in vectors])
             async with transaction(self._pool) as db:
                 points = [one for one, _ in vectors]
-                await db.execute("UPDATE chunks SET dense = true WHERE point = ANY($1) AND in_index", points)
                 await _publish_vectors(db, points)
 
     async def _forget(self, *, cleared: bool) -> None:
@@ -225,37 +237,62 @@ class IndexWriter:
     async def _write_points(self) -> bool:
         async with connection(self._pool) as db:
             rows = await db.fetch(
-                "SELECT c.point, c.workspace, c.document, c.tokens, c.weights, c.exchange, d.path, d.tags, v.vector "
-                "FROM chunks c JOIN documents d ON d.id = c.document "
+                "SELECT c.point, c.workspace, c.document, s.tokens, s.weights, c.exchange, d.path, d.tags, v.vector "
+                "FROM chunks c JOIN documents d ON d.id = c.document JOIN words s ON s.chunk = c.id "
                 "LEFT JOIN vectors v ON v.space = $1 AND v.passage_sha = c.passage_sha WHERE NOT c.in_index LIMIT $2",
                 self.space, POINTS_PER_WRITE,
             )  # fmt: skip
         if not rows:
             return False
-        await self._index.upsert([_point(row) for row in rows])
+        for some in _batched([_point(row) for row in rows]):
+            await self._index.upsert(some)
         async with transaction(self._pool) as db:
             await db.execute(
-                "UPDATE chunks c SET in_index = true, dense = c.dense OR w.dense "
-                "FROM unnest($1::uuid[], $2::boolean[]) AS w(point, dense) WHERE c.point = w.point",
-                [row["point"] for row in rows], [row["vector"] is not None for row in rows],
-            )  # fmt: skip
+                "UPDATE chunks c SET in_index = true WHERE point = ANY($1)", [row["point"] for row in rows if row["vector"] is None]
+            )
+            await _publish_vectors(db, [row["point"] for row in rows if row["vector"] is not None], written=True)
             # Gone since they were read: the removal may have been worked off before the point was written.
             await db.execute(
                 "INSERT INTO removals (point) SELECT one FROM unnest($1::uuid[]) AS one "
                 "WHERE NOT EXISTS (SELECT FROM chunks WHERE point = one) ON CONFLICT DO NOTHING",
                 [row["point"] for row in rows],
             )
-            await _publish_vectors(db, [row["point"] for row in rows if row["vector"] is not None])
+        self.published += any(row["vector"] is None for row in rows)
         return True
 
 
-async def _publish_vectors(db: Connection, points: Sequence[UUID]) -> None:
-    """Their vectors are known. It makes another publication of the vectors, unless they were known before."""
-    rows = await db.fetch("UPDATE chunks SET embedded = true WHERE point = ANY($1) AND NOT embedded RETURNING workspace", points)
-    await db.execute(
-        "UPDATE publications SET vector_generation = vector_generation + 1, vectors_at = now() WHERE workspace = ANY($1)",
-        sorted({row["workspace"] for row in rows}),
-    )
+async def _publish_vectors(db: Connection, points: Sequence[UUID], *, written: bool = False) -> None:
+    """Their vectors are known and in the index, `written` just now with the points. It makes another publication of the vectors, unless
+    they were known before.
+    """
+    if not points:
+        return
+    rows = await db.fetch(
+        "UPDATE chunks c SET in_index = c.in_index OR $2, dense = c.dense OR c.in_index OR $2, embedded = true "
+        "FROM chunks b WHERE c.point = ANY($1) AND b.id = c.id RETURNING c.workspace, b.embedded",
+        points, written,
+    )  # fmt: skip
+    if published := {row["workspace"] for row in rows if not row["embedded"]}:
+        await db.execute(
+            "UPDATE publications SET vector_generation = vector_generation + 1, vectors_at = now() WHERE workspace = ANY($1)",
+            sorted(published),
+        )
+
+
+def _batched(points: Iterable[Point]) -> Iterator[list[Point]]:
+    """As many together as fit into one message."""
+    batch: list[Point] = []
+    size = 0
+    for point in points:
+        # An index has up to ten digits, a weight six.
+        needed = 20 * len(point.sparse.indices) + len(point.dense or "") + 1000
+        if batch and (len(batch) == POINTS_PER_WRITE or size + needed > BYTES_PER_WRITE):
+            yield batch
+            batch, size = [], 0
+        batch.append(point)
+        size += needed
+    if batch:
+        yield batch
 
 
 def _point(row: asyncpg.Record) -> Point:

@@ -19,7 +19,9 @@ from shared.database.publication_lock import hold_to_publish
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One workspace's publication, as a search saw it. `vector` None: there are passages, and none has a vector."""
+    """One workspace's publication, as a search saw it. `vector` None: there are passages, and none has a vector. `in_index`: the index has
+    all passages.
+    """
 
     workspace: UUID
     publish: PublishMode
@@ -27,6 +29,7 @@ class Seen:
     vector: PublishedVectors | None
     catalog_revision: int
     corpus_fingerprint: str
+    in_index: bool
 
 
 class Publications:
@@ -44,7 +47,8 @@ class Publications:
             "SELECT workspace, coalesce(publish, 'auto') AS publish, coalesce(generation, 0) AS generation, "
             "coalesce(published_at, now()) AS published_at, coalesce(vector_generation, 0) AS vector_generation, vectors_at, "
             "coalesce(catalog_revision, 0) AS catalog_revision, "
-            "EXISTS (SELECT FROM chunks c WHERE c.workspace = asked.workspace AND NOT c.embedded) AS incomplete "
+            "EXISTS (SELECT FROM chunks c WHERE c.workspace = asked.workspace AND NOT c.embedded) AS incomplete, "
+            "EXISTS (SELECT FROM chunks c WHERE c.workspace = asked.workspace AND NOT c.in_index) AS unwritten "
             "FROM (SELECT DISTINCT unnest(coalesce($1::uuid[], (SELECT array_agg(workspace) FROM publications))) AS workspace) AS asked "
             "LEFT JOIN publications USING (workspace) ORDER BY workspace",
             workspaces,
@@ -89,7 +93,7 @@ class Publications:
                 created_at=row["vectors_at"] or row["published_at"],
             )
         fingerprint = await self._fingerprint(db, workspace, row["generation"])
-        return Seen(workspace, row["publish"], text, vector, row["catalog_revision"], fingerprint)
+        return Seen(workspace, row["publish"], text, vector, row["catalog_revision"], fingerprint, not row["unwritten"])
 
     async def _fingerprint(self, db: Connection, workspace: UUID, generation: int) -> str:
         """SHA-256 over the paths and hashes of the workspace's published documents: equal for equal corpora."""

@@ -22,7 +22,7 @@ from shared.contracts.retrieval import (
     TextPublication,
     VectorPublication,
 )
-from shared.database.pool import Pool, connection, transaction
+from shared.database.pool import Pool, connection
 from shared.messaging.scope import Account, Scope
 from shared.telemetry import tracing
 
@@ -51,13 +51,13 @@ class Runs:
             told["duration_ms"] = took_ms = round((time.perf_counter() - began) * 1000)
             if "error.type" in told:
                 tracing.current().add_event("retrieval.run.failed", told)
-        async with transaction(self._pool) as db:
-            run = _run(request, answer, took_ms)
-            owner = scope.account.id if scope.account else None
-            body = run.model_dump(mode="json")
+        run = _run(request, answer, took_ms)
+        owner = scope.account.id if scope.account else None
+        async with connection(self._pool) as db:
             await db.execute(
-                "INSERT INTO runs (id, account, created_at, body) VALUES ($1, $2, $3, $4)", run.id, owner, run.created_at, body
-            )
+                "INSERT INTO runs (id, account, created_at, body) VALUES ($1, $2, $3, $4)",
+                run.id, owner, run.created_at, run.model_dump(mode="json"),
+            )  # fmt: skip
         if answer is not None:
             tracing.current().add_event("retrieval.run.completed", {**told, "hits": len(run.results), "status": run.status})
         return run

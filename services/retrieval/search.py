@@ -133,6 +133,7 @@ class Searcher:
 
     async def _search(self, mode: Mode, query: str, filters: Filters, limit: int, scope: Scope) -> Answer:
         wants_dense = mode in ("vector", "hybrid")
+        self._writer.searched_at = time.monotonic()
         async with asyncio.TaskGroup() as group:
             embedded = group.create_task(self._query_vector(query) if wants_dense else _nothing())
             allowed = group.create_task(self._allowed(filters, scope))
@@ -142,7 +143,8 @@ class Searcher:
             async with snapshot(self._pool) as db:
                 seen = await self._publications.seen(db, [one.id for one in searched])
                 condition = await _condition(db, filters, [one.id for one in searched])
-                legs = await self._legs(db, mode, query, embedded.result(), condition, limit)
+                in_index = all(one.in_index for one in seen)
+                legs = await self._legs(db, mode, query, embedded.result(), condition, limit, in_index=in_index)
                 ranked = fuse(legs.sparse, legs.dense, words_share(query), all_words=legs.all_words)
                 found = await _read(db, ranked, limit, whole_notes=mode == "keyword")
                 # Each passage is near to any query: only where there are none may the vectors find nothing.
@@ -188,12 +190,14 @@ class Searcher:
             self._former = self._embedder.of_space(space)
         return self._former if time.monotonic() >= self._former_rests_until else None
 
-    async def _legs(self, db: Connection, mode: Mode, query: str, vector: bytes | None, condition: index.Filter, limit: int) -> _Legs:
+    async def _legs(
+        self, db: Connection, mode: Mode, query: str, vector: bytes | None, condition: index.Filter, limit: int, *, in_index: bool
+    ) -> _Legs:
         words = query_vector(query)
         by_words = mode != "vector" or vector is None
         dense = base64.b64encode(vector).decode() if vector is not None else None
         size = HITS_PER_LEG_FOR_NOTES if mode == "keyword" else HITS_PER_LEG
-        if self._writer.complete and await _is_in_index(db, condition.workspaces):
+        if self._writer.complete and in_index:
             try:
                 request = index.Search(filter=condition, sparse=words if by_words else None, dense=dense, limit=size)
                 legs = await self._ask(db, request, limit)
@@ -259,11 +263,6 @@ async def _condition(db: Connection, filters: Filters, workspaces: list[UUID]) -
     )
 
 
-async def _is_in_index(db: Connection, workspaces: Sequence[UUID]) -> bool:
-    """Whether all of these workspaces' passages are."""
-    return not await db.fetchval("SELECT EXISTS (SELECT FROM chunks WHERE NOT in_index AND workspace = ANY($1))", workspaces)
-
-
 async def _words_in_tables(db: Connection, words: index.SparseVector, condition: index.Filter, limit: int) -> list[Scored]:
     return await word_search.search(db, words, await _without_tags(db, condition), limit)
 
@@ -287,8 +286,7 @@ async def _without_tags(db: Connection, condition: index.Filter) -> index.Filter
 async def _visible(db: Connection, reply: index.SearchReply, condition: index.Filter) -> set[UUID]:
     """The points of the present publication, and of what the account may read."""
     rows = await db.fetch(
-        "SELECT c.point FROM chunks c JOIN documents d ON d.id = c.document "
-        "WHERE c.point = ANY($1) AND c.workspace = ANY($2) AND NOT d.excluded AND ($3 OR NOT c.exchange)",
+        "SELECT point FROM chunks WHERE point = ANY($1) AND workspace = ANY($2) AND ($3 OR NOT exchange)",
         list({hit.id for hit in (*reply.sparse, *reply.dense)}), condition.workspaces, condition.include_exchanges,
     )  # fmt: skip
     return {row["point"] for row in rows}

@@ -11,6 +11,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
 
@@ -67,20 +68,47 @@ def words(text: str) -> Iterator[str]:
             yield from _latin(piece["word"])
 
 
-def count_words(text: str) -> Counter[str]:
-    """How often each word stands in a text: as `words`, but each spelling is taken apart once."""
-    counts: Counter[str] = Counter()
+@dataclass(frozen=True, slots=True)
+class _Spelled:
+    """A spelling's words by their ids, and what it adds to a text's length."""
+
+    ids: tuple[int, ...]
+    latin: int
+    characters: int
+
+
+@lru_cache(200_000)
+def _spelled(spelling: str) -> _Spelled:
+    found = tuple(_latin(spelling))
+    latin = sum(word[0].isascii() for word in found)
+    return _Spelled(tuple(map(word_id, found)), latin, sum(len(word) == 1 and not word.isascii() for word in found))
+
+
+def _frequencies(text: str) -> tuple[dict[int, int], float]:
+    """How often each word stands in a text, as `words`, but each spelling is taken apart once; and how long the text is in average
+    chunks: the scripts differ in how many words say the same.
+    """
+    runs: Counter[str] = Counter()
     spellings: Counter[str] = Counter()
     for run, spelling in _PIECE.findall(_folded(text)):
         if run:
-            counts.update(run)
-            counts.update(map("".join, pairwise(run)))
+            runs.update(run)
+            runs.update(map("".join, pairwise(run)))
         else:
             spellings[spelling] += 1
+    counts = {}
+    characters = latin = 0
+    for word, count in runs.items():
+        number = word_id(word)
+        counts[number] = counts.get(number, 0) + count
+        characters += count if len(word) == 1 else 0
     for spelling, count in spellings.items():
-        for word in _latin(spelling):
-            counts[word] += count
-    return counts
+        spelled = _spelled(spelling)
+        characters += count * spelled.characters
+        latin += count * spelled.latin
+        for number in spelled.ids:
+            counts[number] = counts.get(number, 0) + count
+    return counts, characters / AVERAGE_CHARACTERS + latin / AVERAGE_WORDS
 
 
 def _folded(text: str) -> str:
@@ -122,19 +150,14 @@ def word_id(word: str) -> int:
 
 def document_vector(text: str, headings: list[str], title: str) -> SparseVector:
     """BM25 weights of a chunk's words, those of its headings and of the note's title included."""
-    counts = count_words(text)
-    length = _length(counts)
-    frequencies: dict[str, float] = dict(counts)
+    counts, length = _frequencies(text)
+    frequencies: dict[int, float] = dict(counts)
     for heading in headings:
         _add(frequencies, heading, HEADING_WEIGHT)
     if title not in headings:
         _add(frequencies, title, TITLE_WEIGHT)
     norm = K1 * (1 - B + B * length)
-    weights: dict[int, float] = {}
-    for word, frequency in frequencies.items():
-        number = word_id(word)
-        weights[number] = weights.get(number, 0.0) + frequency * (K1 + 1) / (frequency + norm)
-    return _vector(weights)
+    return _vector({number: frequency * (K1 + 1) / (frequency + norm) for number, frequency in frequencies.items()})
 
 
 def has_cjk(text: str) -> bool:
@@ -148,16 +171,15 @@ def query_vector(text: str) -> SparseVector:
     return _vector(dict(islice(found.items(), QUERY_WORDS_MAX)))
 
 
-def _add(frequencies: dict[str, float], text: str, weight: float) -> None:
-    for word, count in count_words(text).items():
-        frequencies[word] = frequencies.get(word, 0.0) + weight * count
+def _add(frequencies: dict[int, float], text: str, weight: float) -> None:
+    for number, count in _short_frequencies(text):
+        frequencies[number] = frequencies.get(number, 0.0) + weight * count
 
 
-def _length(counts: Counter[str]) -> float:
-    """How long a text is, in average chunks: the scripts differ in how many words say the same."""
-    characters = sum(count for word, count in counts.items() if len(word) == 1 and not word.isascii())
-    latin = sum(count for word, count in counts.items() if word[0].isascii())
-    return characters / AVERAGE_CHARACTERS + latin / AVERAGE_WORDS
+@lru_cache(4096)
+def _short_frequencies(text: str) -> tuple[tuple[int, int], ...]:
+    """Of a heading or a title, which all chunks below it have."""
+    return tuple(_frequencies(text)[0].items())
 
 
 def _vector(weights: dict[int, float]) -> SparseVector:

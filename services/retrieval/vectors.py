@@ -5,7 +5,9 @@ Vectors are kept in PostgreSQL by what was embedded, so that a rebuilt index, a 
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
+from uuid import UUID
 
 import asyncpg
 
@@ -14,11 +16,13 @@ from services.retrieval.index_writer import IndexWriter
 from services.retrieval.indexer import Indexer
 from services.retrieval.passages import embedded_text
 from shared.contracts.errors import ServiceError
-from shared.database.pool import UNAVAILABLE, Pool, connection
+from shared.database.pool import UNAVAILABLE, Connection, Pool, connection
 
 logger = logging.getLogger(__name__)
 
-REUSED_PER_WRITE = 128
+REUSED_PER_WRITE = 256
+# Looked for at once: finding the newest takes longer the more there are without a vector.
+LISTED = 4096
 IDLE_SECONDS = 1.0
 BUSY_SECONDS = 0.2
 RETRY_SECONDS = 1.0
@@ -35,6 +39,8 @@ class Vectors:
         self._embedder = embedder
         self._next_space: str | None = None
         self._refused: set[bytes] = set()
+        self._listed: deque[UUID] = deque()
+        self._listed_of = -1
         self.last_error: str | None = None
 
     async def run(self) -> None:
@@ -109,13 +115,36 @@ class Vectors:
         return []
 
     async def _due(self) -> list[asyncpg.Record]:
+        """The next few, in the order of the list; it is made anew when it is worked off, and when something was published since."""
         async with connection(self._pool) as db:
-            return await db.fetch(
-                "SELECT c.point, c.heading_path, c.text, c.passage_sha, v.vector FROM chunks c JOIN documents d ON d.id = c.document "
-                "LEFT JOIN vectors v ON v.space = $1 AND v.passage_sha = c.passage_sha WHERE NOT c.dense AND c.in_index "
-                "AND NOT c.passage_sha = ANY($3) ORDER BY d.modified_at DESC, d.id, c.ordinal LIMIT $2",
-                self._writer.space, REUSED_PER_WRITE, list(self._refused),
-            )  # fmt: skip
+            if self._listed_of != self._writer.published:
+                self._listed.clear()
+            while self._listed or await self._list(db):
+                some = [self._listed[at] for at in range(min(REUSED_PER_WRITE, len(self._listed)))]
+                rows = await db.fetch(
+                    "SELECT c.point, c.heading_path, c.text, c.passage_sha, v.vector "
+                    "FROM unnest($2::uuid[]) WITH ORDINALITY AS l(point, place) JOIN chunks c ON c.point = l.point "
+                    "LEFT JOIN vectors v ON v.space = $1 AND v.passage_sha = c.passage_sha "
+                    "WHERE NOT c.dense AND c.in_index AND NOT c.passage_sha = ANY($3) ORDER BY l.place",
+                    self._writer.space, some, list(self._refused),
+                )  # fmt: skip
+                # Those before got their vectors, have gone, or are refused.
+                for _ in range(some.index(rows[0]["point"]) if rows else len(some)):
+                    self._listed.popleft()
+                if rows:
+                    return rows
+        return []
+
+    async def _list(self, db: Connection) -> bool:
+        """Whether there are any."""
+        self._listed_of = self._writer.published
+        rows = await db.fetch(
+            "SELECT c.point FROM chunks c JOIN documents d ON d.id = c.document WHERE NOT c.dense AND c.in_index "
+            "AND NOT c.passage_sha = ANY($2) ORDER BY d.modified_at DESC, d.id, c.ordinal LIMIT $1",
+            LISTED, list(self._refused),
+        )  # fmt: skip
+        self._listed.extend(row["point"] for row in rows)
+        return bool(rows)
 
     async def _keep(self, rows: Sequence[asyncpg.Record], vectors: Sequence[bytes]) -> None:
         """Also where the model has changed behind its name: vectors of another dimension are of another space."""

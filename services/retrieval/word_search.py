@@ -8,19 +8,19 @@ SECONDS = 5.0
 
 
 async def search(db: Connection, words: SparseVector, condition: Filter, limit: int) -> list[Scored]:
-    """BM25 over the chunks that have any of the words. Rarity is counted among the chunks of the searched workspaces."""
+    """BM25 over the chunks that have any of the words. Rarity is counted, as the engine does, among all chunks."""
     rows = await db.fetch(
         """
-        WITH hit AS (
-            SELECT c.point AS id, w.token, w.weight
-            FROM chunks c JOIN documents d ON d.id = c.document, unnest(c.tokens, c.weights) AS w(token, weight)
-            WHERE c.tokens && $1::int[] AND w.token = ANY($1) AND c.workspace = ANY($2)
-              AND ($3::uuid[] IS NULL OR c.document = ANY($3)) AND ($4 OR NOT c.exchange)
-              AND ($5::text IS NULL OR starts_with(d.path, $5))
+        WITH hit AS MATERIALIZED (
+            SELECT s.point AS id, q.token, s.weights[array_position(s.tokens, q.token)] AS weight
+            FROM unnest($1::int[]) AS q(token) JOIN words s ON s.tokens @> ARRAY[q.token]
+            WHERE s.workspace = ANY($2) AND ($3::uuid[] IS NULL OR s.document = ANY($3)) AND ($4 OR NOT s.exchange)
+              AND ($5::text IS NULL OR EXISTS (SELECT FROM documents d WHERE d.id = s.document AND starts_with(d.path, $5)))
         ), rarity AS (
-            SELECT token, ln(1 + (total - n + 0.5) / (n + 0.5)) AS idf
+            SELECT token, ln(1 + (total - n + 0.5::float8) / (n + 0.5::float8)) AS idf
             FROM (SELECT token, count(*) AS n FROM hit GROUP BY token) AS counted,
-                 (SELECT count(*) AS total FROM chunks WHERE workspace = ANY($2)) AS all_chunks
+                 (SELECT greatest((SELECT count(DISTINCT id) FROM hit), (SELECT reltuples FROM pg_class WHERE oid = 'words'::regclass))
+                      AS total) AS all_chunks
         )
         SELECT id, sum(weight * idf) AS score FROM hit JOIN rarity USING (token) GROUP BY id ORDER BY score DESC, id LIMIT $6
         """,

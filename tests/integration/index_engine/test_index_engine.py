@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import random
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from local.index_engine import STARTS_MAX, Engine
+from local.index_shard import LOG
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.index import Delete, DenseVector, Filter, Point, Search, SetDense, SparseVector, Upsert
 from shared.contracts.subject import Empty
@@ -64,6 +66,27 @@ async def test_what_was_written_is_found_and_what_was_deleted_is_not_after_a_res
     async with opened(tmp_path) as engine:
         assert await found(engine, 1) == {kept}
         assert (await engine.stats(Empty(), SCOPE)).points == 1
+
+
+async def test_a_write_that_was_answered_survives_the_loss_of_all_that_was_not_flushed(tmp_path: Path) -> None:
+    kept, gone, vector = uuid4(), uuid4(), dense()
+    generation, flushed = tmp_path / "gen-0001", tmp_path / "flushed"
+    async with opened(tmp_path) as engine:
+        await engine.upsert(Upsert(points=[point(gone, 1), point(uuid4(), 2, vector=dense())]), SCOPE)
+    # The segments as they are on disk at the least after a power failure.
+    shutil.copytree(generation / "segments", flushed)
+    async with opened(tmp_path) as engine:
+        await engine.upsert(Upsert(points=[point(kept, 1)]), SCOPE)
+        await engine.set_dense(SetDense(vectors=[DenseVector(id=kept, dense=vector)]), SCOPE)
+        await engine.delete(Delete(ids=[gone]), SCOPE)
+        shutil.copytree(generation / LOG, tmp_path / "logged")
+    for name, state in (("segments", flushed), (LOG, tmp_path / "logged")):
+        shutil.rmtree(generation / name)
+        state.rename(generation / name)
+    async with opened(tmp_path) as engine:
+        assert await found(engine, 1) == {kept}
+        reply = await engine.search(Search(filter=Filter(workspaces=[WORKSPACE]), dense=vector, limit=5), SCOPE)
+        assert (reply.dense[0].id, round(reply.dense[0].score, 4)) == (kept, 1.0)
 
 
 async def test_the_filter_holds_every_condition(tmp_path: Path) -> None:

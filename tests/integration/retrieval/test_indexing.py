@@ -125,7 +125,7 @@ async def test_an_index_with_points_of_elsewhere_is_replaced(stand: Stand) -> No
         stand.notes.write(vault, f"{number}.md", f"heron {number}")
     async with stand.start_engine() as engine, stand.start():
         await stand.settled(3)
-        await stand.fetchval("TRUNCATE documents, chunks")
+        await stand.fetchval("TRUNCATE documents, chunks, words")
         await until(lambda: _points(engine, 0))
 
 
