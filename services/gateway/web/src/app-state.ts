@@ -1,0 +1,14 @@
+/** What the whole client knows: who is signed in, what they prefer, which workspaces there are. */
+
+import type { Account, Preferences, Workspace } from "./contracts";
+
+export const state: { account: Account | null; preferences: Preferences; workspaces: Workspace[] } = {
+  account: null,
+  preferences: { locale: "en", markdown: { math: true, diagrams: true, callouts: true } },
+  workspaces: [],
+};
+
+export function workspaceName(id: string | null): string {
+  const found = state.workspaces.find((one) => one.id === id);
+  return found ? found.title : "";
+}

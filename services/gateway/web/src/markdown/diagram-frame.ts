@@ -1,0 +1,22 @@
+/** The page of the frame in which Mermaid draws. It has no origin, no network and no cookies, and answers with text. */
+
+import mermaid from "mermaid";
+
+interface Asked { id: number; source: string; dark: boolean }
+
+let last: Promise<void> = Promise.resolve();
+
+async function draw({ id, source, dark }: Asked): Promise<void> {
+  mermaid.initialize({ startOnLoad: false, securityLevel: "strict", theme: dark ? "dark" : "neutral", fontFamily: "system-ui, sans-serif", suppressErrorRendering: true });
+  try {
+    const { svg } = await mermaid.render(`diagram-${id}`, source);
+    parent.postMessage({ id, svg }, "*");
+  } catch (error) {
+    parent.postMessage({ id, error: error instanceof Error ? error.message : String(error) }, "*");
+  }
+}
+
+window.addEventListener("message", (event: MessageEvent<Asked>) => {
+  if (event.source === parent) last = last.then(() => draw(event.data)); // Mermaid draws one at a time
+});
+parent.postMessage({ ready: true }, "*");
