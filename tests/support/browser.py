@@ -3,17 +3,16 @@
 Where there is no Chromium, or the client is not built, the tests that need it are skipped with the reason; where `CI` is set they fail.
 """
 
-import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Route, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
 
 from services.gateway import web_client
 from tests.support.chat_client import PASSWORD
@@ -135,7 +134,7 @@ class Client:
 
 
 @pytest.fixture(scope="module")
-async def web(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+async def web_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
     """The whole system, once for all the tests of a module."""
     if why := missing():
         (pytest.fail if os.environ.get("CI") else pytest.skip)(why)
@@ -165,10 +164,17 @@ async def web(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]
             await provider.stop()
 
 
-@pytest.fixture(autouse=True)
-def plain_model(request: pytest.FixtureRequest) -> None:
-    """Every browser test begins with a model that has nothing left to say from the one before."""
-    if "web" in request.fixturenames:
-        web: Client = request.getfixturevalue("web")
-        web.provider.queue.clear()
-        web.provider.standing = answer("Hello.")
+@pytest.fixture
+async def web(web_stack: Client) -> Client:
+    """The same, with nothing left from the test before: neither words of the model nor preferences."""
+    web_stack.provider.queue.clear()
+    await web_stack.stack.client.http.put("/api/preferences", json={})
+    web_stack.provider.standing = answer("Hello.")
+    return web_stack
+
+
+async def say(page: Page, text: str) -> None:
+    """Write a message, and send it by keyboard."""
+    field = page.get_by_label("Message", exact=True)
+    await field.fill(text)
+    await field.press("Enter")

@@ -12,3 +12,8 @@ export function workspaceName(id: string | null): string {
   const found = state.workspaces.find((one) => one.id === id);
   return found ? found.title : "";
 }
+
+/** Where somebody's notes most likely are. */
+export function largestWorkspace(): Workspace | undefined {
+  return [...state.workspaces].sort((one, other) => other.notes - one.notes)[0];
+}

@@ -73,6 +73,11 @@ export class Shell {
       const action = (event.target as Element).closest<HTMLElement>(".code-action");
       if (action) void codeAction(action);
     });
+    this.element.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || event.defaultPrevented) return;
+      this.menu(false);
+      this.panel.close();
+    });
     void this.loadList();
     void this.watchIndex();
     void this.route();

@@ -1,7 +1,7 @@
 /** One conversation: its active path, what is running in it, and the next message. */
 
 import { ask, Problem, said, send } from "../api";
-import { state } from "../app-state";
+import { largestWorkspace, state } from "../app-state";
 import type { Conversation, Injected, Message, Source, Workspace } from "../contracts";
 import { button, h, icon, nextFrame } from "../dom";
 import { locale, t } from "../i18n";
@@ -35,6 +35,8 @@ export class ConversationView {
   private readonly composer: Composer;
   private readonly views = new Map<string, MessageView>();
   private live: Live | null = null;
+  /** What was read here: notices and errors are told by events alone. */
+  private readonly replies = new Map<string, Reply>();
   private messages: Message[] = [];
   private title = "";
   private atEnd = true;
@@ -45,7 +47,7 @@ export class ConversationView {
 
   constructor(private id: string | null, private readonly around: Surroundings) {
     this.scope = h("select", { class: "scope", "aria-label": t("chat.workspace"), title: t("chat.workspace") }, h("option", { value: "" }, t("chat.workspace.all")), ...state.workspaces.map((one: Workspace) => h("option", { value: one.id }, one.title)));
-    this.scope.value = id ? "" : (localStorage.getItem("marginalia.workspace") ?? largest(state.workspaces)?.id ?? "");
+    this.scope.value = id ? "" : (localStorage.getItem("marginalia.workspace") ?? largestWorkspace()?.id ?? "");
     if (this.scope.selectedIndex < 0) this.scope.value = "";
     this.scope.addEventListener("change", () => {
       localStorage.setItem("marginalia.workspace", this.scope.value);
@@ -141,6 +143,7 @@ export class ConversationView {
   }
 
   private show(reply: Reply): void {
+    this.replies.set(reply.responseId, reply);
     const view = this.views.get(reply.responseId);
     if (!view) return;
     const stored = this.messages.find((one) => one.id === reply.responseId);
@@ -184,7 +187,9 @@ export class ConversationView {
       void this.loadTitles();
     }
     const running = this.messages.at(-1);
-    if (!this.live && running?.turn_id && (running.status === "running" || running.status === "awaiting_approval")) this.read(newReply(), running.turn_id, null);
+    // Of an answer that failed, its events say why.
+    const untold = running?.status === "failed" && !this.replies.has(running.id);
+    if (!this.live && running?.turn_id && (running.status === "running" || running.status === "awaiting_approval" || untold)) this.read(newReply(), running.turn_id, null);
     await this.place();
   }
 
@@ -205,8 +210,9 @@ export class ConversationView {
         view = messageView(message, this.actions());
         this.views.set(message.id, view);
       }
+      const told = this.replies.get(message.id);
       if (live) this.show(live);
-      else view.update(message);
+      else view.update(message, told && { notices: told.notices, error: told.error, live: false });
       if (view.element.parentElement !== this.log || view.element.nextElementSibling !== after) this.log.insertBefore(view.element, after);
       after = view.element;
       if (performance.now() - began > SLICE_MS) {
@@ -273,9 +279,4 @@ function clientId(): string {
 
 export function isGone(error: unknown): boolean {
   return error instanceof Problem && error.status === 404;
-}
-
-/** Where somebody's notes most likely are. */
-function largest(workspaces: Workspace[]): Workspace | undefined {
-  return [...workspaces].sort((one, other) => other.notes - one.notes)[0];
 }

@@ -169,8 +169,6 @@ class Answer implements MessageView {
   update(message: Message, extras: Extras = NONE): void {
     const running = message.status === "running";
     const wasLive = this.extras.live;
-    // What was said while the turn was being read is not stored with the message; it stays as long as the page does.
-    if (extras === NONE && this.extras !== NONE && this.message.id === message.id && !running) extras = { ...this.extras, live: false };
     this.message = message;
     this.extras = extras;
     this.cited = extras.live || running ? null : message.cited;

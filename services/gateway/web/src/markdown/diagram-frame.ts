@@ -10,10 +10,25 @@ async function draw({ id, source, dark }: Asked): Promise<void> {
   mermaid.initialize({ startOnLoad: false, securityLevel: "strict", theme: dark ? "dark" : "neutral", fontFamily: "system-ui, sans-serif", suppressErrorRendering: true });
   try {
     const { svg } = await mermaid.render(`diagram-${id}`, source);
-    parent.postMessage({ id, svg }, "*");
+    parent.postMessage({ id, ...withoutStyles(svg) }, "*");
   } catch (error) {
     parent.postMessage({ id, error: error instanceof Error ? error.message : String(error) }, "*");
   }
+}
+
+/** The client's page allows no styles in markup: its sheet is handed over by itself, what single elements have as data. */
+function withoutStyles(markup: string): { svg: string; sheet: string } {
+  const holder = document.createElement("template");
+  holder.innerHTML = markup;
+  const sheets = [...holder.content.querySelectorAll("style")].map((style) => {
+    style.remove();
+    return style.textContent ?? "";
+  });
+  for (const element of holder.content.querySelectorAll("[style]")) {
+    element.setAttribute("data-style", element.getAttribute("style")!);
+    element.removeAttribute("style");
+  }
+  return { svg: holder.innerHTML, sheet: sheets.join("\n") };
 }
 
 window.addEventListener("message", (event: MessageEvent<Asked>) => {

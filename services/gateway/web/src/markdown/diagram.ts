@@ -5,7 +5,7 @@ import { h } from "../dom";
 import { t } from "../i18n";
 import { isDark } from "../appearance";
 
-interface Answer { ready?: true; id: number; svg?: string; error?: string }
+interface Answer { ready?: true; id: number; svg?: string; sheet?: string; error?: string }
 
 const DRAWING_MS_MAX = 20_000;
 const waiting = new Map<number, (answer: Answer) => void>();
@@ -48,31 +48,22 @@ export async function drawDiagram(block: HTMLElement): Promise<void> {
     return;
   }
   const picture = h("div", { class: "diagram", role: "img", "aria-label": t("diagram.picture") });
-  fill(picture.attachShadow({ mode: "open" }), answer.svg);
+  fill(picture.attachShadow({ mode: "open" }), answer.svg, answer.sheet ?? "");
   block.append(picture);
   block.querySelector<HTMLElement>("[data-action=switch]")!.click();
 }
 
-function fill(root: ShadowRoot, markup: string): void {
+function fill(root: ShadowRoot, markup: string, rules: string): void {
   const clean = DOMPurify.sanitize(markup, {
     USE_PROFILES: { svg: true, svgFilters: true, html: true },
     ADD_TAGS: ["foreignobject"], // where Mermaid writes its labels
     HTML_INTEGRATION_POINTS: { foreignobject: true },
-    FORBID_TAGS: ["img", "image", "a", "form", "input", "button", "iframe", "video", "audio", "feimage"],
+    FORBID_TAGS: ["style", "img", "image", "a", "form", "input", "button", "iframe", "video", "audio", "feimage"],
     RETURN_DOM_FRAGMENT: true,
   }) as unknown as DocumentFragment;
-  const sheets = [...clean.querySelectorAll("style")].map((style) => {
-    const sheet = new CSSStyleSheet();
-    sheet.replaceSync(style.textContent ?? "");
-    style.remove();
-    return sheet;
-  });
-  // The policy of content forbids style in markup; the same declarations through the object model are allowed, since nobody's markup can make them.
-  for (const element of clean.querySelectorAll<HTMLElement | SVGElement>("[style]")) {
-    const declarations = element.getAttribute("style")!;
-    element.removeAttribute("style");
-    element.style.cssText = declarations;
-  }
-  root.adoptedStyleSheets = sheets;
+  for (const element of clean.querySelectorAll<HTMLElement | SVGElement>("[data-style]")) element.style.cssText = element.dataset["style"]!;
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(rules);
+  root.adoptedStyleSheets = [sheet];
   root.append(clean);
 }

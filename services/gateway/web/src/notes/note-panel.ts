@@ -27,7 +27,7 @@ export class NotePanel {
   constructor(private readonly open: (shown: Shown) => void, private readonly closed: () => void) {
     this.element = h(
       "aside",
-      { class: "note-panel", hidden: true, "aria-label": t("app.notes"), onkeydown: (event: KeyboardEvent) => event.key === "Escape" && this.close() },
+      { class: "note-panel", hidden: true, "aria-label": t("app.notes") },
       h("header", {}, h("div", { class: "note-heading" }, this.title, this.place), this.toggle, iconButton("close", t("app.close"), () => this.close())),
       this.remark,
       this.body,
@@ -46,6 +46,7 @@ export class NotePanel {
   }
 
   close(): void {
+    if (this.element.hidden) return;
     this.changes?.close();
     this.changes = null;
     this.shown = null;

@@ -1,7 +1,7 @@
 /** The notes of each workspace, to be looked at. */
 
 import { ask, said } from "../api";
-import { state } from "../app-state";
+import { largestWorkspace, state } from "../app-state";
 import type { NoteSummary } from "../contracts";
 import { button, field, h } from "../dom";
 import { number, t } from "../i18n";
@@ -11,7 +11,7 @@ const PAGE = 200;
 export function notesPage(open: (workspace: string, path: string) => void): HTMLElement {
   const list = h("ul", { class: "note-list" });
   const more = h("div", { class: "more" });
-  const where = h("select", {}, ...state.workspaces.map((one) => h("option", { value: one.id }, `${one.title} (${number(one.notes)})`)));
+  const where = h("select", {}, ...state.workspaces.map((one) => h("option", { value: one.id, selected: one === largestWorkspace() }, `${one.title} (${number(one.notes)})`)));
   const filter = h("input", { type: "search" });
   let all: NoteSummary[] = [];
   const show = (): void => {
