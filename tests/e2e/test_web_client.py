@@ -6,7 +6,8 @@ what the policy of content has stopped.
 
 import re
 
-from playwright.async_api import Page, expect
+import pytest
+from playwright.async_api import Locator, Page, expect
 
 from tests.support.browser import Client, say
 from tests.support.chat_client import PASSWORD
@@ -23,7 +24,7 @@ def streamed(*steps: str | Gate) -> Script:
     return Script([chunk(role="assistant", content=""), *texts, chunk(finish_reason="stop"), usage_chunk(), DONE])
 
 
-def replies(page: Page):
+def replies(page: Page) -> Locator:
     return page.get_by_role("article", name="Answer")
 
 
@@ -231,11 +232,13 @@ async def test_diagrams_and_formulas_are_drawn(web: Client) -> None:  # UI-3
         assert await page.evaluate("navigator.clipboard.readText()") == "graph LR\n  A[Leaf] --> B[Tea cup]\n"
 
 
-async def test_nothing_in_an_answer_or_a_note_runs_or_is_fetched(web: Client) -> None:  # UI-3; epam/ai-dial-chat#7109
+@pytest.mark.parametrize("without_policy", [False, True])
+async def test_nothing_in_an_answer_or_a_note_runs_or_is_fetched(web: Client, without_policy: bool) -> None:
+    # UI-3; epam/ai-dial-chat#7109. Cleaning has to suffice by itself, and the policy of content stands behind it.
     corpus = "\n\n".join(f"{name}:\n\n{text}" for name, text in HOSTILE.items() if "open" not in name) + "\n\n" + HOSTILE["a fence that is left open"]
     (web.vault / "Hostile.md").write_text(corpus + "\n```\n\nThe end.")
     web.provider.next(calls("tea", prefix="hostile"), answer(*(corpus[at : at + 97] for at in range(0, len(corpus), 97))))
-    async with web.window() as window:
+    async with web.window(bypass_csp=without_policy) as window:
         page = window.page
         await say(page, "<script>window.pwned=1</script> <img src=http://elsewhere.invalid/q onerror='window.pwned=1'>")
         await expect(replies(page).get_by_text("in, 24 out")).to_be_visible()
@@ -244,6 +247,8 @@ async def test_nothing_in_an_answer_or_a_note_runs_or_is_fetched(web: Client) ->
         text = replies(page).locator(".answer-text")
         forbidden = "script, iframe, object, embed, form, style, link, meta, base, img, video, audio, [onclick], [onload], [onerror], [style*=url], [href^=javascript]"
         assert await text.locator(forbidden).count() == 0
+        handlers = "(root) => [...root.querySelectorAll('*')].flatMap((one) => one.getAttributeNames().filter((name) => name.startsWith('on')))"
+        assert await text.evaluate(handlers) == []
         assert await text.locator(".approval, .cite").count() == 0  # nobody's HTML passes for ours
         await expect(replies(page).locator(".source-card")).to_have_count(0)
         await page.goto(f"{web.stack.base_url}/#/notes")
@@ -251,8 +256,8 @@ async def test_nothing_in_an_answer_or_a_note_runs_or_is_fetched(web: Client) ->
         await page.get_by_role("button", name="Hostile.md").click()
         await expect(page.get_by_role("complementary").get_by_text("The end.")).to_be_visible()
         assert await page.evaluate("window.pwned") is None
-        # Style attributes are refused as they are parsed, and taken away afterwards.
-        window.errors[:] = [error for error in window.errors if not error.startswith("Applying inline style")]
+        # The cleaner's parser, whose document has the page's policy, tells of every attribute that it meets.
+        window.errors[:] = [error for error in window.errors if not error.startswith(("Applying inline style", "Executing inline event handler"))]
     (web.vault / "Hostile.md").unlink()
 
 

@@ -82,7 +82,7 @@ class Window:
     def _said(self, message: ConsoleMessage) -> None:
         # A refusal by the server is shown to the user; the browser writes it to the console as well.
         if message.type == "error" and "Failed to load resource" not in message.text:
-            self.errors.append(message.text)
+            self.errors.append(f"{message.text} ({message.location})")
 
     async def shot(self, name: str) -> None:
         SCREENSHOTS.mkdir(exist_ok=True)

@@ -11,6 +11,7 @@ import { filled, table } from "./table";
 const LATEST = 50;
 const WIDTH = 600;
 const HEIGHT = 140;
+const COLUMNS_MIN = 20;
 
 export function chartsTab(): HTMLElement {
   return filled(async () => {
@@ -36,7 +37,7 @@ function columns(title: string, data: { label: string; value: number }[], say: (
   if (data.length === 0) return h("figure", { class: "chart" }, h("figcaption", {}, title), h("p", { class: "muted" }, t("admin.none")));
   const values = data.map((one) => one.value).sort((one, other) => one - other);
   const max = Math.max(1, values.at(-1)!);
-  const step = WIDTH / data.length;
+  const step = WIDTH / Math.max(data.length, COLUMNS_MIN);
   const bars = data.map((one, index) => {
     const height = Math.max(1, (one.value / max) * HEIGHT);
     const bar = svg("rect", { x: index * step + step * 0.15, y: HEIGHT - height, width: step * 0.7, height, rx: 1.5 });

@@ -81,7 +81,7 @@ class Question implements MessageView {
         h("button", { type: "button", class: "link", onclick: () => this.actions.openInjected(item) }, item.title),
         h("span", { class: "muted" }, ` ${item.path} · ${t("injected.characters", { n: number(item.characters) })}`),
         item.form === "outline" && h("span", { class: "muted" }, ` · ${t("injected.outline")}`),
-        item.cited && h("span", { class: "badge" }, t("injected.cited")),
+        item.cited && h("span", { class: "badge beside" }, t("injected.cited")),
       ),
     );
     this.injected.replaceChildren(h("summary", {}, t("injected.title", { n: items.length })), h("ul", {}, ...rows));

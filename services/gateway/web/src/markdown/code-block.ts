@@ -8,7 +8,7 @@ import { t } from "../i18n";
 
 /** Above it, colouring would hold up the page. */
 const COLOURED_CHARACTERS_MAX = 20_000;
-const NUMBERED_LINES_MAX = 3000;
+const NUMBERED_LINES_MAX = 1000;
 
 export function codeBlock(language: string, source: string, diagrams: boolean): HTMLElement {
   const isDiagram = diagrams && language.toLowerCase() === "mermaid";

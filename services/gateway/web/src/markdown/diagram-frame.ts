@@ -1,13 +1,25 @@
 /** The page of the frame in which Mermaid draws. It has no origin, no network and no cookies, and answers with text. */
 
-import mermaid from "mermaid";
+import mermaid, { type MermaidConfig } from "mermaid";
 
 interface Asked { id: number; source: string; dark: boolean }
+
+/** A diagram's source may set much by itself, but none of `secure`; labels are text, so that none of them brings a picture along. */
+const SETTINGS: MermaidConfig = {
+  startOnLoad: false,
+  securityLevel: "strict",
+  htmlLabels: false,
+  flowchart: { htmlLabels: false },
+  fontFamily: "system-ui, sans-serif",
+  suppressErrorRendering: true,
+  dompurifyConfig: { FORBID_TAGS: ["img", "image", "style", "iframe", "video", "audio"] },
+  secure: ["secure", "securityLevel", "startOnLoad", "maxTextSize", "maxEdges", "suppressErrorRendering", "htmlLabels", "dompurifyConfig", "themeCSS"],
+};
 
 let last: Promise<void> = Promise.resolve();
 
 async function draw({ id, source, dark }: Asked): Promise<void> {
-  mermaid.initialize({ startOnLoad: false, securityLevel: "strict", theme: dark ? "dark" : "neutral", fontFamily: "system-ui, sans-serif", suppressErrorRendering: true });
+  mermaid.initialize({ ...SETTINGS, theme: dark ? "dark" : "neutral" });
   try {
     const { svg } = await mermaid.render(`diagram-${id}`, source);
     parent.postMessage({ id, ...withoutStyles(svg) }, "*");

@@ -10,6 +10,7 @@ import { type Block, blocksOf, elementsOf, environment, type RenderEnv } from ".
 
 const SLICE_MS = 12;
 const LINE_END = /\r\n?|\n/g;
+const DEFINITION = /^[^\S\n>]*\[[^\]]*\]:/m;
 const MARK_LIKE = /[[【](\d|cit_blk)/;
 
 export class LiveDocument {
@@ -18,6 +19,9 @@ export class LiveDocument {
   private wanted: { text: string; whole: boolean } | null = null;
   private working = false;
   private stale = false;
+  private sliceBegan = 0;
+  /** What the unfinished part of the page was made of. */
+  private tail = "";
   private env: RenderEnv;
   /** Told after every change of what is shown. */
   onchange: () => void = () => undefined;
@@ -55,7 +59,7 @@ export class LiveDocument {
     while (this.wanted) {
       const { text, whole } = this.wanted;
       this.wanted = null;
-      const began = performance.now();
+      const began = (this.sliceBegan = performance.now());
       await this.show(text, whole);
       this.onchange();
       // At most a quarter of the time is ours.
@@ -68,18 +72,22 @@ export class LiveDocument {
 
   private async show(text: string, whole: boolean): Promise<void> {
     if (this.stale || !text.startsWith(this.finished)) this.restart({});
-    let tail = text.slice(this.finished.length);
-    let blocks = this.attempt(tail);
-    const open = whole ? blocks.length : blocks.length - 1;
-    if (open > 0) {
-      const end = whole ? tail.length : lineStart(tail, blocks[open]!.line);
-      await this.finish(tail.slice(0, end));
-      tail = tail.slice(end);
-      blocks = whole ? [] : this.attempt(tail);
+    const tail = text.slice(this.finished.length);
+    if (whole) {
+      if (tail === this.tail && !DEFINITION.test(tail)) this.adopt(tail);
+      else await this.finish(tail);
+      reconcile(this.element, [], this.finishedNodes);
+      this.tail = "";
+      if (Object.keys(this.env.references ?? {}).length > 0) await this.resolveReferences(text);
+      return;
     }
-    const last = whole ? undefined : blocks.at(-1);
+    const blocks = this.attempt(tail);
+    const last = blocks.pop();
+    const end = last ? lineStart(tail, last.line) : 0;
+    if (blocks.length > 0) await this.finish(tail.slice(0, end));
+    else await this.pause();
     reconcile(this.element, last ? [...elementsOf(last, this.env).childNodes] : [], this.finishedNodes);
-    if (whole && Object.keys(this.env.references ?? {}).length > 0) await this.resolveReferences(text);
+    this.tail = text.slice(this.finished.length);
   }
 
   /** The blocks of what may change yet: a definition that is only half there must not be remembered. */
@@ -87,10 +95,19 @@ export class LiveDocument {
     return blocksOf(tail, { ...this.env, references: { ...this.env.references } });
   }
 
+  /** What is shown already, to the letter, is finished as it is. */
+  private adopt(tail: string): void {
+    const nodes = [...this.element.childNodes].slice(this.finishedNodes);
+    this.finishedNodes += nodes.length;
+    this.finished += tail;
+    for (const node of nodes) later(node);
+  }
+
   /** Blocks that nothing can change any more; in slices, since a whole long answer may be one text of them. */
   private async finish(text: string): Promise<void> {
-    let began = performance.now();
-    for (const block of blocksOf(text, this.env)) {
+    const blocks = blocksOf(text, this.env);
+    for (const block of blocks) {
+      await this.pause();
       for (const node of [...elementsOf(block, this.env).childNodes]) {
         const old = this.element.childNodes[this.finishedNodes];
         this.finishedNodes += 1;
@@ -102,12 +119,15 @@ export class LiveDocument {
         else this.element.append(node);
         later(node);
       }
-      if (performance.now() - began > SLICE_MS) {
-        await nextFrame();
-        began = performance.now();
-      }
     }
     this.finished += text;
+  }
+
+  /** Lets the page breathe where this has worked for a while. */
+  private async pause(): Promise<void> {
+    if (performance.now() - this.sliceBegan < SLICE_MS) return;
+    await nextFrame();
+    this.sliceBegan = performance.now();
   }
 
   /** A definition that came after its use makes a link of it. */
@@ -119,6 +139,7 @@ export class LiveDocument {
 
   private restart(references: Record<string, unknown>): void {
     this.stale = false;
+    this.tail = "";
     this.finished = "";
     this.finishedNodes = 0;
     this.env = { ...environment(this.options), references };

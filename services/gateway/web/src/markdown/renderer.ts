@@ -1,6 +1,6 @@
-/** Markdown to elements: markdown-it reads, DOMPurify cleans, and what is left is furnished with what the client adds.
+/** Markdown to elements: markdown-it reads, its tokens become elements, and these are furnished with what the client adds.
  *
- * Nobody's HTML can pass for ours: what the renderer itself marks has a number in `data-md` that nobody outside can know, and every class, role
+ * Nothing is read as HTML but a block that holds HTML of its own, which DOMPurify cleans. Nobody's HTML can pass for ours: what the renderer itself marks has a number in `data-md` that nobody outside can know, and every class, role
  * or datum without it is taken away.
  */
 
@@ -42,6 +42,12 @@ md.renderer.rules["fence"] = md.renderer.rules["code_block"] = (tokens, index, _
   const lines = env.lines && token.map ? ` data-line="${token.map[0]}" data-end="${token.map[1]}"` : "";
   return `<pre data-md="${env.nonce}" data-language="${language}"${lines}><code>${md.utils.escapeHtml(token.content)}</code></pre>`;
 };
+md.core.ruler.push("alignment", (state) => {
+  for (const token of state.tokens) {
+    const align = /^text-align:(left|center|right)$/.exec(token.attrGet("style") ?? "")?.[1];
+    if (align) token.attrs = [["align", align]]; // style in markup is forbidden by the page's policy
+  }
+});
 md.core.ruler.push("lines", (state) => {
   const env = state.env as RenderEnv;
   if (!env.lines) return;
@@ -91,9 +97,71 @@ const CONFIG = {
 
 /** A block as elements, clean and furnished. */
 export function elementsOf(block: Block, env: RenderEnv): DocumentFragment {
-  const fragment = purify.sanitize(md.renderer.render(block.tokens, md.options, env), CONFIG) as unknown as DocumentFragment;
+  const fragment = block.tokens.some(holdsHtml) ? cleaned(block.tokens, env) : document.createDocumentFragment();
+  if (fragment.childNodes.length === 0) build(block.tokens, fragment, env);
   furnish(fragment, env);
   return fragment;
+}
+
+function holdsHtml(token: Token): boolean {
+  return token.type === "html_block" || token.type === "html_inline" || (token.children?.some(holdsHtml) ?? false);
+}
+
+function cleaned(tokens: Token[], env: RenderEnv): DocumentFragment {
+  return purify.sanitize(md.renderer.render(tokens, md.options, env), CONFIG) as unknown as DocumentFragment;
+}
+
+/** Tokens as elements, without a detour through HTML. What is no element here is what `md.renderer.rules` write for it. */
+function build(tokens: Token[], root: Node, env: RenderEnv): void {
+  const open: Node[] = [root];
+  for (const token of tokens) {
+    const parent = open.at(-1)!;
+    if (token.type === "inline") build(token.children ?? [], parent, env);
+    else if (token.type in LEAVES) parent.appendChild(LEAVES[token.type]!(token, env));
+    else if (token.hidden || token.tag === "") continue;
+    else if (token.nesting === -1) open.pop();
+    else {
+      const element = document.createElement(token.tag);
+      for (const [name, value] of token.attrs ?? []) element.setAttribute(name, value);
+      parent.appendChild(element);
+      if (token.nesting === 1) open.push(element);
+      if (token.type === "blockquote_open" && token.meta) beginCallout(element, token.meta as { kind: string; title: string });
+    }
+  }
+}
+
+const LEAVES: Record<string, (token: Token, env: RenderEnv) => Node> = {
+  text: (token) => document.createTextNode(token.content),
+  text_special: (token) => document.createTextNode(token.content),
+  html_block: () => document.createTextNode(""),
+  html_inline: () => document.createTextNode(""),
+  softbreak: () => document.createTextNode("\n"),
+  code_inline: (token) => h("code", {}, token.content),
+  image: (token) => picture(token.attrGet("src") ?? "", token.content),
+  citation: (token, env) => h("span", { "data-md": env.nonce, "data-cite": token.content }, token.content),
+  math: (token, env) => h(token.block ? "div" : "span", { "data-md": env.nonce, class: "math", "data-display": String(token.markup === "$$"), ...lines(token, env) }, token.content),
+  fence: (token, env) => pre(token, env),
+  code_block: (token, env) => pre(token, env),
+};
+
+function pre(token: Token, env: RenderEnv): HTMLElement {
+  return h("pre", { "data-md": env.nonce, "data-language": token.info.trim().split(/\s+/)[0] ?? "", ...lines(token, env) }, h("code", {}, token.content));
+}
+
+function lines(token: Token, env: RenderEnv): Record<string, number> {
+  return env.lines && token.map ? { "data-line": token.map[0], "data-end": token.map[1] } : {};
+}
+
+function beginCallout(quote: HTMLElement, { kind, title }: { kind: string; title: string }): void {
+  quote.className = "callout";
+  quote.dataset["kind"] = kind;
+  quote.append(h("p", { class: "callout-title" }, title));
+}
+
+/** A picture where it is in the text itself; one that would be fetched is named only. */
+function picture(address: string, alt: string): HTMLElement {
+  if (/^data:image\/(png|jpeg|gif|webp);/i.test(address)) return h("img", { src: address, alt });
+  return h("span", { class: "picture-left-out", title: address }, t("picture.left_out", { alt: alt || address }));
 }
 
 function furnish(root: DocumentFragment, env: RenderEnv): void {
@@ -111,11 +179,7 @@ function furnish(root: DocumentFragment, env: RenderEnv): void {
     const box = h("input", { type: "checkbox", disabled: true, checked: done, "aria-label": t(done ? "task.done" : "task.open") });
     (item.firstElementChild?.tagName === "P" ? item.firstElementChild : item).prepend(box, " ");
   }
-  for (const image of root.querySelectorAll("img")) {
-    if (/^data:image\/(png|jpeg|gif|webp);/i.test(image.getAttribute("src") ?? "")) continue;
-    const address = image.getAttribute("src") ?? "";
-    image.replaceWith(h("span", { class: "picture-left-out", title: address }, t("picture.left_out", { alt: image.alt || address })));
-  }
+  for (const image of root.querySelectorAll("img")) image.replaceWith(picture(image.getAttribute("src") ?? "", image.alt));
   for (const link of root.querySelectorAll("a")) furnishLink(link);
   for (const table of root.querySelectorAll("table")) {
     const frame = h("div", { class: "table-frame", tabindex: 0, role: "group", "aria-label": t("table") });
