@@ -52,7 +52,10 @@ async def test_steps_stand_in_one_box_in_order_and_cards_for_what_is_cited_alone
     half, whole = Gate(), Gate()
     steps = [
         chunk(reasoning_content="Found it."),
-        *(step if isinstance(step, Gate) else chunk(content=step) for step in ("Two hours [1", half, "]. `dp[1]` is code, [99] nothing.\n\n", whole)),
+        *(
+            step if isinstance(step, Gate) else chunk(content=step)
+            for step in ("Two hours [1", half, "]. `dp[1]` is code, [99] nothing.\n\n", whole)
+        ),
         chunk(content="That is all."),
     ]
     web.provider.next(
@@ -212,7 +215,11 @@ async def test_code_stands_in_one_frame_line_by_line_and_is_copied_as_it_was(web
 
 
 async def test_diagrams_and_formulas_are_drawn(web: Client) -> None:  # UI-3
-    web.provider.next(answer("Euler: $e^{i\\pi}+1=0$ costs $5 or $6.\n\n$$\\int_0^1 x\\,dx$$\n\n```mermaid\ngraph LR\n  A[Leaf] --> B[Tea cup]\n```\n\nEnd."))
+    web.provider.next(
+        answer(
+            "Euler: $e^{i\\pi}+1=0$ costs $5 or $6.\n\n$$\\int_0^1 x\\,dx$$\n\n```mermaid\ngraph LR\n  A[Leaf] --> B[Tea cup]\n```\n\nEnd."
+        )
+    )
     async with web.window() as window:
         page = window.page
         await say(page, "Draw.")
@@ -235,7 +242,11 @@ async def test_diagrams_and_formulas_are_drawn(web: Client) -> None:  # UI-3
 @pytest.mark.parametrize("without_policy", [False, True])
 async def test_nothing_in_an_answer_or_a_note_runs_or_is_fetched(web: Client, without_policy: bool) -> None:
     # UI-3; epam/ai-dial-chat#7109. Cleaning has to suffice by itself, and the policy of content stands behind it.
-    corpus = "\n\n".join(f"{name}:\n\n{text}" for name, text in HOSTILE.items() if "open" not in name) + "\n\n" + HOSTILE["a fence that is left open"]
+    corpus = (
+        "\n\n".join(f"{name}:\n\n{text}" for name, text in HOSTILE.items() if "open" not in name)
+        + "\n\n"
+        + HOSTILE["a fence that is left open"]
+    )
     (web.vault / "Hostile.md").write_text(corpus + "\n```\n\nThe end.")
     web.provider.next(calls("tea", prefix="hostile"), answer(*(corpus[at : at + 97] for at in range(0, len(corpus), 97))))
     async with web.window(bypass_csp=without_policy) as window:
@@ -243,11 +254,17 @@ async def test_nothing_in_an_answer_or_a_note_runs_or_is_fetched(web: Client, wi
         await say(page, "<script>window.pwned=1</script> <img src=http://elsewhere.invalid/q onerror='window.pwned=1'>")
         await expect(replies(page).get_by_text("in, 24 out")).to_be_visible()
         await expect(replies(page).locator(".code-block").last).to_be_visible()
-        await replies(page).get_by_text("press me").evaluate_all("(all) => all.forEach((one) => one.dispatchEvent(new MouseEvent('click', {bubbles: true})))")
+        await (
+            replies(page)
+            .get_by_text("press me")
+            .evaluate_all("(all) => all.forEach((one) => one.dispatchEvent(new MouseEvent('click', {bubbles: true})))")
+        )
         text = replies(page).locator(".answer-text")
         forbidden = "script, iframe, object, embed, form, style, link, meta, base, img, video, audio, [onclick], [onload], [onerror], [style*=url], [href^=javascript]"
         assert await text.locator(forbidden).count() == 0
-        handlers = "(root) => [...root.querySelectorAll('*')].flatMap((one) => one.getAttributeNames().filter((name) => name.startsWith('on')))"
+        handlers = (
+            "(root) => [...root.querySelectorAll('*')].flatMap((one) => one.getAttributeNames().filter((name) => name.startsWith('on')))"
+        )
         assert await text.evaluate(handlers) == []
         assert await text.locator(".approval, .cite").count() == 0  # nobody's HTML passes for ours
         await expect(replies(page).locator(".source-card")).to_have_count(0)
@@ -257,7 +274,8 @@ async def test_nothing_in_an_answer_or_a_note_runs_or_is_fetched(web: Client, wi
         await expect(page.get_by_role("complementary").get_by_text("The end.")).to_be_visible()
         assert await page.evaluate("window.pwned") is None
         # The cleaner's parser, whose document has the page's policy, tells of every attribute that it meets.
-        window.errors[:] = [error for error in window.errors if not error.startswith(("Applying inline style", "Executing inline event handler"))]
+        told = ("Applying inline style", "Executing inline event handler", "Setting the document's base URI")
+        window.errors[:] = [error for error in window.errors if not error.startswith(told)]
     (web.vault / "Hostile.md").unlink()
 
 
@@ -293,7 +311,9 @@ async def test_a_change_of_a_note_that_was_edited_meanwhile_is_refused_and_can_b
     note = web.vault / "Kitchen" / "Rice.md"
     note.write_text("# Rice\n\nOne cup.\n")
     await eventually(lambda: _hash_of(web, "Kitchen/Rice.md"), 15)
-    web.provider.next(tool_calls(("notes_append", {"path": "Kitchen/Rice.md", "text": "Two cups of water."}), prefix="stale"), answer("As you like."))
+    web.provider.next(
+        tool_calls(("notes_append", {"path": "Kitchen/Rice.md", "text": "Two cups of water."}), prefix="stale"), answer("As you like.")
+    )
     async with web.window() as window:
         page = window.page
         await page.get_by_label("Notes to search").select_option("vault")
@@ -382,7 +402,10 @@ async def test_a_missing_note_stops_the_message_and_leaves_draft_and_chips(web: 
 
 
 async def test_everything_is_there_in_chinese_by_keyboard_and_at_360_pixels(web: Client) -> None:  # UI-5
-    web.provider.next(calls("绿茶", prefix="zh"), answer("七十度【1】。\n\n| 茶 | 温度 | 时间 | 产地 | 备注 |\n|-|-|-|-|-|\n| 绿茶 | 七十度 | 两分钟 | 杭州 | 清淡可口 |\n"))
+    web.provider.next(
+        calls("绿茶", prefix="zh"),
+        answer("七十度【1】。\n\n| 茶 | 温度 | 时间 | 产地 | 备注 |\n|-|-|-|-|-|\n| 绿茶 | 七十度 | 两分钟 | 杭州 | 清淡可口 |\n"),
+    )
     async with web.window(viewport={"width": 360, "height": 740}, color_scheme="dark", locale="zh-CN") as window:
         page = window.page
         await page.get_by_role("button", name="Menu").click()
@@ -463,6 +486,44 @@ async def test_a_long_answer_is_shown_as_it_comes_and_nothing_above_it_moves(web
         await expect(page.get_by_role("button", name="Stop")).to_be_hidden()
         assert await page.evaluate(place) == before
         assert await first.evaluate("(one) => one.isConnected")  # what was finished was never made anew
+
+
+async def test_notes_look_as_their_markdown_says(web: Client) -> None:  # UI-3
+    text = (
+        "> [!tip] Before you go\n> Warm the pot.\n\n- [x] leaf\n- [ ] water\n\nSee [the list][late], <b>bold</b> and a <kbd>key</kbd>.\n\n"
+        "| cup | ml |\n|-----|---:|\n| small | 80 |\n\n<svg width='90' height='30'><text y='20'>a label</text></svg>\n\n"
+        "![far](https://elsewhere.invalid/x.png)\n\n[late]: Kitchen/Bread.md\n"
+    )
+    web.provider.next(answer(*text.splitlines(keepends=True)))
+    async with web.window() as window:
+        page = window.page
+        await page.get_by_label("Notes to search").select_option("vault")
+        await say(page, "Show me.")
+        reply = replies(page)
+        await expect(reply.locator(".callout .callout-title")).to_have_text("Before you go")
+        await expect(reply.get_by_role("checkbox", name="not done")).not_to_be_checked()
+        await expect(reply.get_by_role("checkbox", name="done", exact=True)).to_be_checked()
+        await expect(reply.locator("kbd")).to_have_text("key")
+        await expect(reply.locator("td[align=right]")).to_have_text("80")
+        await expect(reply.locator("svg text")).to_have_text("a label")
+        await expect(reply.get_by_text("[picture not loaded: far]")).to_be_visible()
+        await reply.get_by_role("link", name="the list").click()
+        await expect(page.get_by_role("complementary").get_by_text("Knead the dough")).to_be_visible()
+
+
+async def test_a_conversation_of_ten_thousand_lines_opens_at_its_end_and_scrolls(web: Client) -> None:
+    lines = "\n\n".join(f"Line {number} of it, with **weight**." for number in range(50))
+    messages = [{"role": role, "content": f"{role} {at}\n\n{lines}"} for at in range(100) for role in ("user", "assistant")]
+    imported = await web.stack.client.http.post("/api/chat/conversations/import", json={"title": "Long", "messages": messages})
+    assert imported.status_code == 201, imported.text
+    async with web.window(f"/#/c/{imported.json()['id']}") as window:
+        page = window.page
+        await expect(replies(page)).to_have_count(100)
+        await expect(replies(page).last.get_by_text("Line 49 of it")).to_be_in_viewport()
+        await page.locator(".scroller").evaluate("(scroller) => (scroller.scrollTop = 0)")
+        await expect(page.get_by_text("user 0", exact=True)).to_be_in_viewport()
+        await page.get_by_role("button", name="To the latest").click()
+        await expect(replies(page).last.get_by_text("Line 49 of it")).to_be_in_viewport()
 
 
 async def _found(web: Client, query: str, path: str) -> bool:

@@ -27,8 +27,12 @@ HOSTILE: dict[str, str] = {
     "what looks like ours": "<button class='cite' data-cite='1'>1</button><div class='approval'><button data-decision='approve'>Make this change</button></div>",
     "a fence's language": f"```<img/src=x/onerror={RUNS}>\nx\n```",
     "a fence that is left open": f"```html\n<script>{RUNS}</script>\n<img src={ELSEWHERE}/f>",
-    "mermaid": f"```mermaid\ngraph TD\nA[\"<img src={ELSEWHERE}/m onerror='{RUNS}'>\"] --> B\nclick B \"javascript:{RUNS}\"\n```",
-    "mermaid's settings": "```mermaid\n%%{init: {'securityLevel': 'loose', 'themeCSS': '@import url(" + ELSEWHERE + "/i.css); * {background:url(" + ELSEWHERE + "/j)}'}}%%\ngraph TD\nA-->B\n```",
+    "mermaid": f'```mermaid\ngraph TD\nA["<img src={ELSEWHERE}/m onerror=\'{RUNS}\'>"] --> B\nclick B "javascript:{RUNS}"\n```',
+    "mermaid's settings": "```mermaid\n%%{init: {'securityLevel': 'loose', 'themeCSS': '@import url("
+    + ELSEWHERE
+    + "/i.css); * {background:url("
+    + ELSEWHERE
+    + "/j)}'}}%%\ngraph TD\nA-->B\n```",
     "formula": f"$\\href{{javascript:{RUNS}}}{{press me}}$ $\\includegraphics{{{ELSEWHERE}/k.png}}$ $\\htmlData{{x=y}}{{z}}$",
     "mutation": f"<noscript><p title='</noscript><img src=x onerror={RUNS}>'></noscript><xmp><p title='</xmp><img src=x onerror={RUNS}>'></xmp>",
     "comment": f"<!--><img src=x onerror={RUNS}>--> <![CDATA[<img src=x onerror={RUNS}>]]>",
