@@ -1,8 +1,11 @@
 # Everything a developer or a new user does. `make run` and `make test` set up what they need.
-.PHONY: run test check bench docs pins web
+.PHONY: run test check bench bench-quality docs pins web
 .DEFAULT_GOAL := run
 
 VENV := .venv
+# Retrieval test sets, and vaults whose headings are searched for.
+QUALITY ?= ../shared/quality
+VAULTS ?= ../shared/vaults
 PYTHON := $(VENV)/bin/python
 NPM := $(shell command -v npm)
 WEB := services/gateway/web
@@ -25,8 +28,12 @@ check: $(VENV)/.dev $(if $(NPM),$(WEB)/node_modules/.installed)  ## Style, types
 	$(VENV)/bin/lint-imports
 	$(if $(NPM),cd $(WEB) && npm run --silent check)
 
-bench: $(VENV)/.dev  ## Relaying measured against the provider itself, in one run
+bench: $(VENV)/.dev  ## Relaying measured against the provider itself, and mentions among 100,000 notes
 	$(PYTHON) -m bench.relay
+	$(PYTHON) -m bench.mentions
+
+bench-quality: $(VENV)/.dev  ## How well passages are found, beside known baselines; the first run embeds for an hour
+	nice $(PYTHON) -m bench.quality $(QUALITY) --vaults $(VAULTS) --cache .cache/quality
 
 docs: $(VENV)/.dev  ## Write docs/reference anew from the code
 	$(PYTHON) -m docs.generate

@@ -9,7 +9,7 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -30,8 +30,8 @@ PROGRAMS = ("nats", "postgres"), ("embedder", "index", "notes", "retrieval")
 
 
 @asynccontextmanager
-async def running(vault: Path, directory: Path) -> AsyncIterator[Client]:
-    """The stores, the embedder, the index, notes and retrieval; nothing else."""
+async def running(vault: Path, directory: Path) -> AsyncIterator[tuple[Client, Mapping[str, str]]]:
+    """The stores, the embedder, the index, notes and retrieval; nothing else. Also where everything is."""
     settings = LocalSettings(MARGINALIA_HOME=directory, MARGINALIA_VAULTS=str(vault))  # type: ignore[call-arg]
     home = Home.open(directory)
     supervisor = Supervisor(home, ROOT, base_environment(settings, home), print)
@@ -39,13 +39,14 @@ async def running(vault: Path, directory: Path) -> AsyncIterator[Client]:
         stack = await compose(settings, home, settings.vaults, "unused-password")
         programs = {program.name: program for program in (*stack.stores, *stack.models, *stack.services)}
         for names in PROGRAMS:
-            for name in names:
+            present = [name for name in names if name in programs]
+            for name in present:
                 supervisor.start(programs[name])
-            await supervisor.ready(names, 60)
+            await supervisor.ready(present, 60)
         bus = Bus("bench", stack.endpoints["nats"])
         await bus.connect()
         try:
-            yield bus.client
+            yield bus.client, stack.endpoints
         finally:
             await bus.stop()
     finally:
@@ -99,7 +100,7 @@ def queries_from(vault: Path) -> Iterator[str]:
 async def main(vault: Path, queries: list[str], *, vectors: bool) -> None:
     """Run it."""
     with tempfile.TemporaryDirectory() as directory:
-        async with running(vault, Path(directory)) as client:
+        async with running(vault, Path(directory)) as (client, _):
             await answering(client)
             ready = time.perf_counter()
             while (now := await status(client)).pending or not now.indexed + now.unembedded:  # noqa: ASYNC110 - as a client sees it

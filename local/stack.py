@@ -21,7 +21,7 @@ from local.supervisor import Program
 
 ROOT = Path(__file__).parents[1]
 DEMO_MODEL = "marginalia-demo"
-EMBEDDING_MODEL = "multilingual-e5-small"
+EMBEDDING_MODEL = "multilingual-e5-small+all-minilm-l6-v2"
 _LOOPBACK = "127.0.0.1"
 _EVERYWHERE = {"0.0.0.0": _LOOPBACK, "::": "[::1]"}  # noqa: S104 - asked for, not chosen
 
@@ -63,7 +63,7 @@ async def compose(settings: LocalSettings, home: Home, vaults: tuple[Path, ...],
 
     if settings.embedding_base_url is None:
         port = free_port(_port_of(earlier.get("embedder")))
-        models.append(http_program("embedder", "local.embedder", port, "--cache", str(home.path / "embedder")))
+        models.append(http_program("embedder", "local.embedder", port))
         endpoints["embedder"] = f"http://{_LOOPBACK}:{port}/v1"
     if settings.model_base_url is None:
         port = free_port(_port_of(earlier.get("model")))
@@ -166,14 +166,16 @@ def _embedding(settings: LocalSettings, endpoints: Mapping[str, str]) -> dict[st
     )
 
 
-def http_program(name: str, module: str, port: int, *options: str) -> Program:
+def http_program(name: str, module: str, port: int) -> Program:
     """A server of ours that is told its port, on 127.0.0.1, and answers `/healthz`."""
 
     async def is_ready() -> bool:
         ready, _ = await asyncio.to_thread(answers_ok, f"http://{_LOOPBACK}:{port}/healthz", 1.0)
         return ready
 
-    return Program(name, (sys.executable, "-m", module, "--port", str(port), *options), is_ready=is_ready)
+    # Two threads a product would take both cores of a small machine from the chat.
+    environment = {"OPENBLAS_NUM_THREADS": "1"}
+    return Program(name, (sys.executable, "-m", module, "--port", str(port)), environment, is_ready=is_ready)
 
 
 def _gateway_url(host: str, port: int) -> str:

@@ -1,1 +1,1 @@
-"""The bundled embedder: multilingual-e5-small behind OpenAI's `/v1/embeddings`. The only one found inside a package that knows Chinese."""
+"""The bundled embedder behind OpenAI's `/v1/embeddings`: multilingual-e5-small for every text, all-MiniLM-L6-v2 beside it for English."""

@@ -1,6 +1,6 @@
 """The citations in an answer: which of its marks are some, and what becomes of them when a model reads the answer again.
 
-A mark counts where a reader sees it as text (ON-16); what Markdown makes of the rest is `markdown_blocks` and `markdown_inline`. The same
+A mark counts where a reader sees it as text (ON-16); what Markdown makes of the rest is `shared.commonmark`. The same
 reading serves the end of a stream, a reload, an import, and the history that is sent to a model.
 """
 
@@ -8,8 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from services.agent.markdown_blocks import inline_text
-from services.agent.markdown_inline import MarkdownMarkers
+from shared.commonmark.blocks import inline_text
+from shared.commonmark.inline import MarkdownMarkers
 
 # [1]  [1, 2]  [1，2]  [1、2], and what older answers have: [cit_blk_…] (ON-17). Footnotes [^1] and wiki links [[1]] are none.
 _NUMBERS = r"[0-9]{1,4}(?:[^\S\n]{0,3}[,，、][^\S\n]{0,3}[0-9]{1,4}){0,31}"

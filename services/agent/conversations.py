@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -11,6 +10,7 @@ import asyncpg
 from services.agent import tree
 from services.agent.citations import cited_sources
 from services.agent.history import open_conversation
+from services.agent.mentioned_notes import with_cited
 from shared.contracts.chat import (
     ChatMessage,
     Conversation,
@@ -86,7 +86,7 @@ class Conversations:
             **_summary(row).model_dump(),
             active_leaf=row["active_leaf"],
             active_response_id=row["active_response_id"],
-            messages=await _messages(fitting),
+            messages=await _messages(fitting, rows[len(fitting)]["content"] if len(fitting) < len(rows) else ""),
         )
         return ConversationPart(conversation=conversation, more=len(fitting) < len(rows))
 
@@ -172,14 +172,17 @@ def _fitting(rows: list[asyncpg.Record]) -> list[asyncpg.Record]:
     return rows[:count]
 
 
-async def _messages(rows: Sequence[asyncpg.Record]) -> list[ChatMessage]:
-    """The messages of these rows; much text is read in a thread, so that no turn waits for it."""
-    if sum(len(row["content"]) for row in rows) < LONG_CHARACTERS:
-        return [_message(row) for row in rows]
-    return await asyncio.to_thread(lambda: [_message(row) for row in rows])
+async def _messages(rows: Sequence[asyncpg.Record], following: str = "") -> list[ChatMessage]:
+    """The messages of these rows of a path, behind which comes a message with the text `following`; much text is read in a thread, so that
+    no turn waits for it.
+    """
+    replies = [*(row["content"] for row in rows[1:]), following]
+    if sum(len(row["content"]) for row in rows) + len(following) < LONG_CHARACTERS:
+        return list(map(_message, rows, replies))
+    return await asyncio.to_thread(lambda: list(map(_message, rows, replies)))
 
 
-def _message(row: asyncpg.Record) -> ChatMessage:
+def _message(row: asyncpg.Record, reply: str) -> ChatMessage:
     return ChatMessage(
         id=row["id"],
         turn_id=row["turn_id"],
@@ -189,7 +192,7 @@ def _message(row: asyncpg.Record) -> ChatMessage:
         status=row["status"],
         thinking=row["thinking"],
         activity=row["activity_json"],
-        injected=[shown(item) for item in row["injected"]],
+        injected=with_cited(row["injected"], reply),
         tool_calls=[ToolCall(**call) for call in row["tool_calls"]],
         sources=row["sources"],
         left_out=row["left_out"],
@@ -198,11 +201,6 @@ def _message(row: asyncpg.Record) -> ChatMessage:
         usage=row["usage"],
         created_at=row["created_at"],
     )
-
-
-def shown(item: dict[str, Any]) -> dict[str, Any]:
-    """An injection as clients see it: everything but the text."""
-    return {**{name: value for name, value in item.items() if name != "text"}, "source": {"kind": "md-notes"}}
 
 
 def _after(item: ConversationSummary) -> str:

@@ -5,6 +5,7 @@ model made them. A change of a note gets them once the user has decided.
 import asyncio
 import json
 import logging
+import time
 from typing import Any
 
 from services.agent.approval import Proposal
@@ -44,7 +45,7 @@ class Execution:
         """Run the round's calls at once; report them in their order. What needs the user's consent is told and comes back."""
         whole = not completion.cut_off
         work = [
-            asyncio.create_task(self._outcome(call, within_limit=position < CALLS_PER_ROUND_MAX, whole=whole))
+            asyncio.create_task(self._outcome(call, round_number, within_limit=position < CALLS_PER_ROUND_MAX, whole=whole))
             for position, call in enumerate(completion.calls)
         ]
         proposals: list[Proposal] = []
@@ -57,17 +58,17 @@ class Execution:
                     proposals.append(outcome)
                     await self._ask_for_consent(outcome)
                 else:
-                    await self._report(call, outcome, round_, round_number)
+                    await self._report(call, outcome, round_)
         finally:
             for task in work:
                 task.cancel()
             await shielded(_ended(work), CLEANUP_SECONDS)
         return proposals
 
-    async def refuse(self, calls: list[Call], round_: Round, round_number: int, why: str) -> None:
+    async def refuse(self, calls: list[Call], round_: Round, why: str) -> None:
         """None of these calls is run."""
         for call in calls:
-            await self._report(call, Refusal(why), round_, round_number)
+            await self._report(call, Refusal(why), round_)
 
     async def settle(self, proposal: Proposal, decision: Decision, round_: Round) -> None:
         """Do what the user has decided, and report it. A cancel waits for a write that has begun, so that what is told is what happened.
@@ -105,10 +106,15 @@ class Execution:
             return f"The change was not made. {error.code}: {error.detail}"
         return None
 
-    async def _outcome(self, call: Call, *, within_limit: bool, whole: bool) -> Outcome:
-        if not within_limit:
-            return Refusal(f"At most {CALLS_PER_ROUND_MAX} calls can be made at once.")
-        return await self._toolbox.run(call, self._scope, whole=whole)
+    async def _outcome(self, call: Call, round_number: int, *, within_limit: bool, whole: bool) -> Outcome:
+        began = time.monotonic()
+        if within_limit:
+            outcome = await self._toolbox.run(call, self._scope, whole=whole)
+        else:
+            outcome = Refusal(f"At most {CALLS_PER_ROUND_MAX} calls can be made at once.")
+        if our_name(call.name) == SEARCH:
+            _trace(outcome, round_number, time.monotonic() - began)
+        return outcome
 
     async def _ask_for_consent(self, proposal: Proposal) -> None:
         await self._log.emit(
@@ -119,24 +125,21 @@ class Execution:
             **proposal.shown.model_dump(mode="json"),
         )
 
-    async def _report(self, call: Call, outcome: Passages | Result | Refusal, round_: Round, round_number: int) -> None:
+    async def _report(self, call: Call, outcome: Passages | Result | Refusal, round_: Round) -> None:
         """Tell the client how a call ended, and keep what the model gets to read."""
         match outcome:
             case Passages(hits):
-                await self._present(call, hits, round_, round_number)
+                await self._present(call, hits, round_)
             case Result(value, hits):
                 round_.results[call.id] = json.dumps(value, ensure_ascii=False)
                 await self._end(call, "completed", **({} if hits is None else {"hits": hits}))
             case Refusal(why):
                 round_.results[call.id] = json.dumps({"error": why}, ensure_ascii=False)
-                if our_name(call.name) == SEARCH:
-                    tracing.current().add_event("chat.retrieval.failed", {"round": round_number})
                 await self._end(call, "failed", error=why)
 
-    async def _present(self, call: Call, hits: list[Hit], round_: Round, round_number: int) -> None:
+    async def _present(self, call: Call, hits: list[Hit], round_: Round) -> None:
         presented = self._book.present(hits)
         round_.results[call.id] = presented.result
-        tracing.current().add_event("chat.retrieval.completed", {"round": round_number, "hits": len(hits)})
         for citation in presented.citations:
             await self._log.emit(EventType.CITATION, **citation)
         await self._end(call, "completed", hits=len(hits))
@@ -158,6 +161,16 @@ class Execution:
             status=status,
             **fields,
         )
+
+
+def _trace(outcome: Outcome, round_number: int, seconds: float) -> None:
+    """How a search went (ON-14): never its words, nor what it found."""
+    facts: dict[str, str | int] = {"round": round_number, "duration_ms": round(seconds * 1000)}
+    match outcome:
+        case Passages(hits):
+            tracing.current().add_event("chat.retrieval.completed", {**facts, "hits": len(hits)})
+        case Refusal(_, code):
+            tracing.current().add_event("chat.retrieval.failed", {**facts, "error.type": code})
 
 
 async def _ended(tasks: "list[asyncio.Task[Outcome]]") -> None:

@@ -37,6 +37,7 @@ class Fold:
     call_ids: set[str] = field(default_factory=set)
     numbers: dict[str, int] = field(default_factory=dict)
     sources: list[dict[str, Any]] = field(default_factory=list)
+    injected: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[dict[str, Any]] = field(default_factory=list)
     usage: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
@@ -78,6 +79,8 @@ class Fold:
 
     def _apply_rare(self, event: Mapping[str, Any]) -> None:
         match event["type"]:
+            case EventType.CONTEXT_INJECTED:
+                self.injected = event["items"]
             case EventType.NOTICE:
                 self._leave_out(event.get("left_out", []))
             case EventType.ROUND_RESTARTED:

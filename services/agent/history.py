@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from services.agent.citations import cited_numbers, without_numbers
 from services.agent.prompt import Round
-from shared.contracts.chat import HistoryMessage, HistoryRound, StartTurn
+from shared.contracts.chat import HistoryMessage, HistoryRound
 from shared.database.pool import Connection
 
 # What stands in an earlier answer for the number of a source that is not known any more.
@@ -71,9 +71,3 @@ def _round(round_: HistoryRound, *, known: bool) -> Round:
 def _without_unknown_numbers(text: str) -> str:
     """Our own earlier answers come back without their sources: a model that repeats their numbers would cite another note (ON-13)."""
     return without_numbers(text, dict.fromkeys(cited_numbers(text, EARLIER_NUMBERS), EARLIER_SOURCE))
-
-
-def user_texts(start: StartTurn) -> str:
-    """All that the user says in this request, the message first: each of these texts may mention notes (MN-6)."""
-    earlier = (message.content for message in start.history if message.role == "user" and "](" in message.content)
-    return "\n\n".join([start.message or "", *earlier])

@@ -100,9 +100,8 @@ class Succession:
         if stored is None or ending or turn.losses > LOSSES_MAX or taken.age > TURN_SECONDS_MAX:
             return None
         start = StartTurn(turn_id=turn.id, **stored["start"])
-        notices = [(code, message) for code, message in stored["notices"]]
         try:
-            return self._turns.assignment(start, taken.begun, Account(turn.account_id, stored["role"]), notices, taken)
+            return self._turns.assignment(start, taken.begun, Account(turn.account_id, stored["role"]), taken)
         except ServiceError as error:
             logger.warning("Turn %s cannot be gone on with: %s", turn.id, error.detail)
             return None

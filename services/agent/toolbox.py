@@ -49,9 +49,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no result."""
+    """Why there is no result; `code` for what counts refusals."""
 
     why: str
+    code: str = "invalid_call"
 
 
 type Outcome = Passages | Result | Refusal | Proposal
@@ -94,7 +95,7 @@ class Toolbox:
             return await self._outcome(call, name, arguments, scope)
         except ServiceError as error:
             logger.warning("A call of %s failed: %s", name, error.code)
-            return Refusal(_said(error))
+            return Refusal(_said(error), error.code.value)
 
     async def _outcome(self, call: Call, name: str, arguments: BaseModel, scope: Scope) -> Outcome:
         match arguments:

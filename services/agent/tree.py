@@ -47,10 +47,19 @@ async def question(db: Connection, conversation_id: UUID, reply: asyncpg.Record)
 async def branch(db: Connection, leaf: UUID) -> list[Past]:
     """The branch that ends with `leaf`, root first."""
     rows = await db.fetch(
-        PATH + "SELECT m.role, m.content, m.injected, m.rounds, m.sources FROM path JOIN messages m USING (id) ORDER BY depth DESC", leaf
+        PATH + "SELECT id, role, content, injected, prepared, rounds, sources FROM path JOIN messages USING (id) ORDER BY depth DESC",
+        leaf,
     )
     return [
-        Past(row["role"], row["content"], row["injected"], [Round.restored(stored) for stored in row["rounds"]], row["sources"])
+        Past(
+            row["role"],
+            row["content"],
+            row["injected"],
+            [Round.restored(stored) for stored in row["rounds"]],
+            row["sources"],
+            row["id"],
+            row["prepared"],
+        )
         for row in rows
     ]
 

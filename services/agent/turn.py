@@ -16,10 +16,12 @@ from services.agent import prompt
 from services.agent.approval import Decisions
 from services.agent.chat_model import ChatModel, CompletionRequest
 from services.agent.completion import Completion
-from services.agent.conversations import LONG_CHARACTERS, shown
+from services.agent.conversations import LONG_CHARACTERS
 from services.agent.delivery import Delivery
 from services.agent.ending import ENDING_SECONDS, SHUTDOWN, Ending, TurnFailure, end_open_calls, status_of_cancel
 from services.agent.execution import Execution
+from services.agent.mentioned_notes import shown
+from services.agent.preparation import Preparation
 from services.agent.prompt import Past, Round
 from services.agent.provider_failure import ProviderFailure
 from services.agent.providers import Provider
@@ -61,8 +63,8 @@ class Assignment:
     mode: Mode
     toolbox: Toolbox
     retrieval: str
+    preparation: Preparation
     notices: list[tuple[str, str]] = field(default_factory=list)
-    injected: list[dict[str, Any]] = field(default_factory=list)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     decisions: Decisions = field(default_factory=dict)
     instructions: str | None = None
@@ -93,6 +95,7 @@ class TurnRun:
         self._waits = False
         self._storing: asyncio.Task[None] | None = None
         self._rule = assignment.provider.model(assignment.model)
+        self._past = assignment.past
         self._past_call_ids = prompt.call_ids(assignment.past)
         self.begun = False
 
@@ -142,6 +145,7 @@ class TurnRun:
 
     async def _rounds_to_the_end(self) -> TurnStatus:
         await self._started()
+        await self._prepared()
         if self._restarted:
             await self._restart_round()
         if not await self._consented():
@@ -160,7 +164,7 @@ class TurnRun:
             if not completion.calls:
                 return await self._answered(completion)
             if not offering:
-                await self._execution.refuse(completion.calls, self._rounds[-1], round_number, "No more calls can be made in this reply.")
+                await self._execution.refuse(completion.calls, self._rounds[-1], "No more calls can be made in this reply.")
                 await self.log.emit(EventType.NOTICE, code="limit_reached", message="The model asked for more calls than a reply may make.")
                 return "limit_reached"
             self._proposals = await self._execution.run(completion, self._rounds[-1], round_number)
@@ -171,11 +175,11 @@ class TurnRun:
 
     @property
     def _is_long(self) -> bool:
-        return sum(len(message.content) for message in self._assignment.past) > LONG_CHARACTERS
+        return sum(len(message.content) for message in self._past) > LONG_CHARACTERS
 
     def _branch(self) -> list[dict[str, Any]]:
         assignment = self._assignment
-        return prompt.branch(assignment.past, self._rule.reasoning_replay, assignment.toolbox.tools, assignment.instructions)
+        return prompt.branch(self._past, self._rule.reasoning_replay, assignment.toolbox.tools, assignment.instructions)
 
     async def _started(self) -> None:
         """The events that a turn begins with; of a turn that was taken over, those that are missing."""
@@ -189,11 +193,19 @@ class TurnRun:
             "retrieval": assignment.retrieval,
         }
         events: list[tuple[EventType, dict[str, Any]]] = [(EventType.TURN_STARTED, started)]
-        if assignment.injected:
-            events.append((EventType.CONTEXT_INJECTED, {"items": [shown(item) for item in assignment.injected]}))
         events += [(EventType.NOTICE, {"code": code, "message": message}) for code, message in assignment.notices]
         for type_, fields in events[self.log.last_seq :]:
             await self.log.emit(type_, **fields)
+
+    async def _prepared(self) -> None:
+        """Have the notes that the branch mentions in it (MN-6), and tell the client, unless an agent before has."""
+        prepared = await self._assignment.preparation.prepare(self._past, self._assignment.scope)
+        self._past = prepared.past
+        if not self.log.fold.injected and prepared.injected:
+            await self.log.emit(EventType.CONTEXT_INJECTED, items=[shown(item) for item in prepared.injected])
+        if prepared.problem is not None:
+            message = f"Notes that are mentioned could not be added: {prepared.problem}"
+            await self.log.emit(EventType.NOTICE, code="context_unavailable", message=message)
 
     async def _restart_round(self) -> None:
         """Tell the client to forget what the agent before had said of the round that is asked again."""

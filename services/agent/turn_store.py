@@ -4,6 +4,7 @@ Every change of the active path happens under the conversation's row lock. A tur
 turn whose response is still named there may move the path when it ends (VT-4).
 """
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -33,7 +34,7 @@ class TurnStore:
 
     # Beginning a turn
 
-    async def begin(self, start: StartTurn, account: UUID, injected: list[dict[str, Any]], assignment: dict[str, Any]) -> Begun:
+    async def begin(self, start: StartTurn, account: UUID, assignment: dict[str, Any]) -> Begun:
         """Store the user's message and reserve the reply's place; all or nothing. `assignment` is for an agent that takes over.
 
         Raises:
@@ -42,7 +43,7 @@ class TurnStore:
         try:
             if start.conversation_id is None and not start.transient:
                 async with connection(self._pool) as db:
-                    return await self._begin_conversation(db, start, account, injected, assignment)
+                    return await self._begin_conversation(db, start, account, assignment)
             async with transaction(self._pool) as db:
                 if (seen := await self._seen_before(db, start, account)) is not None:
                     return Begun(seen, [], replayed=True)
@@ -50,35 +51,33 @@ class TurnStore:
                 if conversation_id is None:
                     title = title_from(_required(start.message))
                     conversation_id = await open_conversation(db, account, title, start.workspace, start.history, transient=True)
-                return await self._begin(db, start, conversation_id, account, injected, assignment)
+                return await self._begin(db, start, conversation_id, account, assignment)
         except asyncpg.UniqueViolationError as error:
             return await self._lost_the_race(start, account, error)
 
-    async def _begin_conversation(
-        self, db: Connection, start: StartTurn, account: UUID, injected: list[dict[str, Any]], assignment: dict[str, Any]
-    ) -> Begun:
+    async def _begin_conversation(self, db: Connection, start: StartTurn, account: UUID, assignment: dict[str, Any]) -> Begun:
         """A new conversation with its first turn: one statement, one round trip."""
         if start.parent_message_id is not None or start.retry_message_id is not None:
             raise ServiceError(ErrorCode.INVALID, "A message to go on from needs the conversation_id that it stands in.")
-        message = _required(start.message)
+        message, message_id = _required(start.message), uuid4()
         row = await db.fetchrow(
             """
             WITH conversation AS (
                 INSERT INTO conversations (id, account_id, title, workspace, active_leaf, active_response_id)
                 VALUES ($1, $5, $6, $7, $3, $3)
             ), messages AS (
-                INSERT INTO messages (id, conversation_id, parent_message_id, active_child, turn_id, role, content, status, injected)
-                VALUES ($2, $1, NULL, $3, NULL, 'user', $8, 'completed', $9), ($3, $1, $2, NULL, $4, 'assistant', '', 'running', '[]')
+                INSERT INTO messages (id, conversation_id, parent_message_id, active_child, turn_id, role, content, status)
+                VALUES ($2, $1, NULL, $3, NULL, 'user', $8, 'completed'), ($3, $1, $2, NULL, $4, 'assistant', '', 'running')
             )
             INSERT INTO turns (id, conversation_id, account_id, user_message_id, response_id, owner, client_message_id, request_digest,
                                assignment)
-            VALUES ($4, $1, $5, $2, $3, $10, $11, $12, $13) RETURNING *
+            VALUES ($4, $1, $5, $2, $3, $9, $10, $11, $12) RETURNING *
             """,
-            uuid4(), uuid4(), uuid4(), start.turn_id, account, title_from(message), start.workspace, message, injected, self.owner,
+            uuid4(), message_id, uuid4(), start.turn_id, account, title_from(message), start.workspace, message, self.owner,
             start.client_message_id, start.request_digest, assignment,
         )  # fmt: skip
         assert row is not None
-        return Begun(_turn(row), [Past("user", message, injected, [], [])], start.workspace)
+        return Begun(_turn(row), [Past("user", message, [], [], [], message_id)], start.workspace)
 
     async def _lost_the_race(self, start: StartTurn, account: UUID, error: asyncpg.UniqueViolationError) -> Begun:
         async with connection(self._pool) as db:
@@ -107,7 +106,6 @@ class TurnStore:
         start: StartTurn,
         conversation_id: UUID,
         account: UUID,
-        injected: list[dict[str, Any]],
         assignment: dict[str, Any],
     ) -> Begun:
         conversation = await db.fetchrow(
@@ -116,7 +114,7 @@ class TurnStore:
         if conversation is None:
             raise tree.no_conversation()
         leaf = conversation["active_leaf"]
-        user_message_id, past = await self._user_message(db, start, conversation_id, leaf, injected)
+        user_message_id, past = await self._user_message(db, start, conversation_id, leaf)
         response_id = uuid4()
         row = await db.fetchrow(
             """
@@ -139,9 +137,7 @@ class TurnStore:
         assert row is not None
         return Begun(_turn(row), past, conversation["workspace"])
 
-    async def _user_message(
-        self, db: Connection, start: StartTurn, conversation_id: UUID, leaf: UUID | None, injected: list[dict[str, Any]]
-    ) -> tuple[UUID, list[Past]]:
+    async def _user_message(self, db: Connection, start: StartTurn, conversation_id: UUID, leaf: UUID | None) -> tuple[UUID, list[Past]]:
         """The user message that is answered: a new one, or for a regenerated reply the one it answers; and the branch down to it."""
         parent = start.parent_message_id or leaf
         if start.parent_message_id is not None:
@@ -162,12 +158,37 @@ class TurnStore:
         await db.execute(
             """
             WITH chosen AS (UPDATE messages SET active_child = $1 WHERE id = $3)
-            INSERT INTO messages (id, conversation_id, parent_message_id, role, content, status, injected)
-            VALUES ($1, $2, $3, 'user', $4, 'completed', $5)
+            INSERT INTO messages (id, conversation_id, parent_message_id, role, content, status)
+            VALUES ($1, $2, $3, 'user', $4, 'completed')
             """,
-            message_id, conversation_id, parent, message, injected,
+            message_id, conversation_id, parent, message,
         )  # fmt: skip
-        return message_id, [*past, Past("user", message, injected, [], [])]
+        return message_id, [*past, Past("user", message, [], [], [], message_id)]
+
+    async def replayed(self, start: StartTurn, account: UUID) -> Turn | None:
+        """The turn that was begun before by the same client message.
+
+        Raises:
+            ServiceError: `client_message_id_reused`.
+        """
+        async with connection(self._pool) as db:
+            return await self._seen_before(db, start, account)
+
+    async def keep_injected(self, prepared: Mapping[UUID, tuple[list[dict[str, Any]], bool]]) -> dict[UUID, list[dict[str, Any]]]:
+        """Store what messages mention, and whether that is all of it; once per message, whichever turn is first (MN-6). What is stored."""
+        kept: dict[UUID, list[dict[str, Any]]] = {}
+        async with transaction(self._pool) as db:
+            rows = await db.fetch(
+                "SELECT id, injected, prepared FROM messages WHERE id = ANY($1) ORDER BY id FOR UPDATE", list(prepared)
+            )  # fmt: skip
+            for row in rows:
+                items, is_all = prepared[row["id"]]
+                kept[row["id"]] = row["injected"] if row["prepared"] else row["injected"] + _others(items, row["injected"])
+                if not row["prepared"]:
+                    await db.execute(
+                        "UPDATE messages SET injected = $2, prepared = $3 WHERE id = $1", row["id"], kept[row["id"]], is_all
+                    )  # fmt: skip
+        return kept
 
     async def workspace_of(self, conversation_id: UUID, account: UUID) -> UUID | None:
         """Where the references of a conversation start, if it has such a workspace."""
@@ -359,6 +380,12 @@ def _required(message: str | None) -> str:
     if message is None:
         raise ServiceError(ErrorCode.INVALID, "A message is needed, unless a reply is regenerated.")
     return message
+
+
+def _others(items: list[dict[str, Any]], present: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without what another turn has stored meanwhile."""
+    known = {(item["workspace"], item["path"], item["content_hash"], item["section"]) for item in present}
+    return [item for item in items if (item["workspace"], item["path"], item["content_hash"], item["section"]) not in known]
 
 
 def title_from(message: str) -> str:

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 from services.agent.chat_model import ChatModel
-from services.agent.history import user_texts
+from services.agent.mentioned_notes import with_references
 from services.agent.note_tools import NoteTools
+from services.agent.preparation import Preparation
 from services.agent.providers import Providers
 from services.agent.rag_search import Searches
 from services.agent.tenure import Tenure
@@ -19,7 +19,7 @@ from services.agent.turn_log import TurnLog
 from services.agent.turn_rows import Begun, Checkpoint, TakenOver
 from services.agent.turn_store import TurnStore
 from services.agent.workspace_access import require_readable
-from shared.contracts import contexts
+from shared.contracts import mentions
 from shared.contracts.chat import RetrievalState, StartTurn, TurnAccepted
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.messaging.bus import Bus
@@ -71,45 +71,40 @@ class Turns:
         if len(self._running) >= TURNS_MAX:
             raise ServiceError(ErrorCode.UNAVAILABLE, "Too many turns are running; try again shortly.", retry_after=2)
         await require_readable(self._bus.client, [start.workspace, *(start.retrieval.filters.workspaces or [])], scope)
-        injected, notices = await self._injected(start, scope)
+        if start.references:
+            if (seen := await self._store.replayed(start, account.id)) is not None:
+                return TurnAccepted(turn_id=seen.id, conversation_id=seen.conversation_id, response_id=seen.response_id)
+            start = await self._with_references(start, scope)
         resolved = start.model_copy(update={"provider": provider.name, "model": model})
-        stored = {"start": resolved.model_dump(mode="json", exclude=KEPT_ELSEWHERE), "role": account.role, "notices": notices}
-        begun = await self._store.begin(start, account.id, injected, stored)
+        stored = {"start": resolved.model_dump(mode="json", exclude=KEPT_ELSEWHERE), "role": account.role}
+        begun = await self._store.begin(start, account.id, stored)
         if not begun.replayed:
-            self.launch(self.assignment(resolved, begun, account, notices), TurnLog(self._bus.nats, self._tenure, begun.turn.id))
+            self.launch(self.assignment(resolved, begun, account), TurnLog(self._bus.nats, self._tenure, begun.turn.id))
         turn = begun.turn
         return TurnAccepted(turn_id=turn.id, conversation_id=turn.conversation_id, response_id=turn.response_id)
 
-    async def _injected(self, start: StartTurn, scope: Scope) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
-        """The notes that the message mentions, by its links (MN-6); without a link nobody is asked."""
-        if "](" not in (text := user_texts(start)):
-            return [], []
+    async def _with_references(self, start: StartTurn, scope: Scope) -> StartTurn:
+        """The references as lines of the message; nothing is stored where one of their notes is missing (MN-5)."""
         workspace = start.workspace
         if workspace is None and start.conversation_id is not None:
             workspace = await self._store.workspace_of(start.conversation_id, require_account(scope).id)
-        request = contexts.InjectRequest(text=text, workspace=workspace)
-        try:
-            reply = await self._bus.client.ask(contexts.INJECT, request, scope)
-        except ServiceError as error:
-            if error.code is ErrorCode.CANCELLED:
-                raise
-            return [], [("context_unavailable", f"The notes that the message mentions could not be added: {error.detail}")]
-        return [item.model_dump(mode="json") for item in reply.items], []
+        request = mentions.SerializeRequest(workspace=workspace, references=start.references, locale=start.locale or "en")
+        lines = (await self._bus.client.ask(mentions.SERIALIZE, request, scope)).text
+        return start.model_copy(update={"message": with_references(start.message or "", lines), "references": []})
 
-    def assignment(
-        self, start: StartTurn, begun: Begun, account: Account, notices: list[tuple[str, str]], taken: TakenOver | None = None
-    ) -> Assignment:
+    def assignment(self, start: StartTurn, begun: Begun, account: Account, taken: TakenOver | None = None) -> Assignment:
         """What the turn is to do; the same for the agent that begins it and for one that takes it over.
 
         Raises:
             ServiceError: `unknown_provider`, `unknown_model`, where they have gone since.
         """
         provider, model = self._providers.choose(start.provider, start.model)
+        notices: list[tuple[str, str]] = []
         offered = chosen(start.mode, start.allowed_tools, searching=start.retrieval.enabled)
         searching = any(tool.name == SEARCH for tool in offered)
         retrieval: RetrievalState = "on_demand" if searching else "off"
         if offered and not provider.model(model).tool_calling:
-            notices = [*notices, _without_tools(provider.name, model, searching=searching)]
+            notices.append(_without_tools(provider.name, model, searching=searching))
             offered, retrieval = [], "unavailable" if searching else "off"
         turn = begun.turn
         seconds = TURN_SECONDS_MAX - (taken.age if taken is not None else 0)
@@ -123,8 +118,8 @@ class Turns:
             start.mode,
             self._toolbox(start, begun.workspace, offered),
             retrieval,
+            Preparation(self._bus.client, self._store, start.workspace or begun.workspace, start.mode),
             notices,
-            injected=begun.past[-1].injected,  # the branch ends with the user's message
             checkpoint=taken.checkpoint if taken is not None else Checkpoint(),
             decisions=taken.decisions if taken is not None else {},
             instructions=start.instructions,

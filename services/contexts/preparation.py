@@ -7,8 +7,10 @@ from uuid import uuid4
 
 from services.contexts import archive, snapshot, snapshot_store
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.evidence import EVIDENCE_VERIFY, PUBLICATION_LOCK, PrepareContext, VerifyEvidence
+from shared.contracts.evidence import EVIDENCE_VERIFY, PrepareContext, VerifyEvidence
+from shared.contracts.retrieval import RUN_GET, RunRef
 from shared.database.pool import Pool, transaction
+from shared.database.publication_lock import hold_to_verify
 from shared.messaging.client import Client
 from shared.messaging.scope import Account, Scope
 
@@ -44,9 +46,11 @@ class Preparation:
             ServiceError: `run_not_found`; `invalid` for a run that nothing can be prepared from; `evidence_stale` with `changed`.
         """
         account = require_admin(scope.account)
+        run = await self._client.ask(RUN_GET, RunRef(run=request.retrieval_run_id), scope)
+        workspaces = [one.workspace for one in run.text_publication]
         async with transaction(self._pool) as db:
             await db.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
-            await db.execute("SELECT pg_advisory_xact_lock_shared($1)", PUBLICATION_LOCK)
+            await hold_to_verify(db, workspaces)
             verified = await self._client.ask(EVIDENCE_VERIFY, VerifyEvidence(run=request.retrieval_run_id), scope)
             record = snapshot.prepared(request, verified, id_=uuid4(), account=account.id, created_at=datetime.now(UTC))
             line = archive.line(record)

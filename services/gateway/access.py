@@ -34,9 +34,9 @@ class Caller:
         """A scope for work on this request's behalf."""
         return Scope.root(seconds, account=Account(self.identity.id, self.identity.role), scope_id=scope_id)
 
-    async def ask[Q: Message, R: Message](self, query: Query[Q, R], request: Q) -> R:
+    async def ask[Q: Message, R: Message](self, query: Query[Q, R], request: Q, seconds: float = REQUEST_SECONDS) -> R:
         """Ask a service on behalf of the account."""
-        return await self.bus.client.ask(query, request, self.scope())
+        return await self.bus.client.ask(query, request, self.scope(seconds))
 
     def require_admin(self) -> None:
         """Raises `forbidden` for members."""

@@ -22,6 +22,7 @@ from services.gateway.routes import (
     chat_completions,
     contexts,
     markdown,
+    mentions,
     operation,
     preferences,
     retrieval,
@@ -57,7 +58,19 @@ def create_app(settings: GatewaySettings, bus: Bus, pool: Pool, accounts: Accoun
     app.state.metrics = metrics
     app.state.streams = streams
     app.state.origins = settings.origins
-    for module in (authentication, preferences, chat, chat_completions, contexts, workspaces, markdown, retrieval, operation, web_client):
+    for module in (
+        authentication,
+        preferences,
+        chat,
+        chat_completions,
+        contexts,
+        workspaces,
+        markdown,
+        mentions,
+        retrieval,
+        operation,
+        web_client,
+    ):
         app.include_router(module.router)
     problems.install(app)
     app.openapi = describing(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.messaging.errors import location
 
 logger = logging.getLogger(__name__)
 
@@ -87,18 +88,10 @@ async def _validation_error(request: Request, error: Exception) -> Response:
 
 
 def _location(item: Mapping[str, Any], body: Any) -> str:
-    """Where in the request, as whoever wrote it would say: without the names of the kinds among which pydantic chose on its way."""
+    """Where in the request, as whoever wrote it would say."""
     first, *steps = item["loc"]
-    if first != "body":
-        return ".".join(map(str, item["loc"]))
-    location, value = [first], body
-    for step in steps:
-        if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int)):
-            value = value[step]
-        elif not (item["type"] == "missing" and step == steps[-1]):
-            continue
-        location.append(str(step))
-    return ".".join(location)
+    named = location(steps, body, missing=item["type"] == "missing") if first == "body" else map(str, steps)
+    return ".".join([str(first), *named])
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:

@@ -7,6 +7,8 @@ from contextlib import closing
 from services.notes import keeping, workspaces
 from services.notes.file_threads import FileThreads
 from services.notes.keeping import Claims
+from services.notes.mention_feed import MentionFeed
+from services.notes.mention_routes import mention_routes
 from services.notes.outbox import Outboxes
 from services.notes.routes import routes
 from services.notes.settings import NotesSettings
@@ -49,12 +51,14 @@ async def _serve(settings: NotesSettings, pool: Pool, threads: FileThreads, stop
         locks, outboxes = WriteLocks(pool), Outboxes(pool, bus.nats)
         claims = Claims(pool, settings.database_url, lambda workspace: keeping.keep(pool, locks, outboxes, threads, workspace))
         writer = NoteWriter(pool, locks, outboxes, threads)
+        feed = MentionFeed(pool)
         health = health_routes(NAME, {"database": database_check(pool), "vaults": _vaults_check(pool)})
         async with (
             background(claims.run(), "claims"),
             background(keeping.discover(pool, settings.vault_paths, settings.created_vaults), "discovery"),
+            background(feed.run(), "mentions"),
         ):
-            await bus.serve([*routes(settings, pool, threads, writer), *health])
+            await bus.serve([*routes(settings, pool, threads, writer), *mention_routes(pool, threads, feed), *health])
             settled(NAME)
             await stop.wait()
 

@@ -13,7 +13,7 @@ from services.notes.vault import FileStat
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import ListNotes, NotePage, NoteSummary, ReadNote
 from shared.database import cursor as cursors
-from shared.database.pool import Connection, Pool, connection
+from shared.database.pool import Connection, Pool, connection, transaction
 
 LIMIT_MAX = 1000
 # Rows fetched at once where all are needed: the event loop breathes in between.
@@ -51,12 +51,9 @@ async def page(pool: Pool, request: ListNotes) -> NotePage:
         raise ServiceError(ErrorCode.INVALID, "The prefix or tag has characters that no name can have.")
     conditions = ["workspace = $1", "path > $2"]
     values: list[Any] = [request.workspace, "" if request.cursor is None else cursors.decode(request.cursor, 1)[0]]
-    if prefix := nfc(request.prefix):
-        values.append(prefix)
-        conditions.append(f"path >= ${len(values)}")
-        if (end := _after_prefix(prefix)) is not None:
-            values.append(end)
-            conditions.append(f"path < ${len(values)}")
+    if request.prefix:
+        # Of two directories that differ in their spelling alone one has a path that is not NFC.
+        conditions.append(f"({' OR '.join(_begins(prefix, values) for prefix in dict.fromkeys((nfc(request.prefix), request.prefix)))})")
     if request.tag is not None:
         values.append([tag_key(request.tag.removeprefix("#").strip("/"))])
         conditions.append(f"tag_keys @> ${len(values)}")
@@ -73,7 +70,9 @@ async def page(pool: Pool, request: ListNotes) -> NotePage:
 
 async def hashes(pool: Pool, wanted: Sequence[ReadNote], readable: Set[UUID]) -> list[str | None]:
     """The present hash of each note, None where it is gone or its workspace is not readable."""
-    pairs = [(note.workspace, nfc(note.path)) for note in wanted if note.workspace in readable and is_plain_text(note.path)]
+    asked = [(note.workspace, note.path) if note.workspace in readable and is_plain_text(note.path) else None for note in wanted]
+    # One of two notes that differ in their spelling alone has a path that is not NFC.
+    pairs = {(workspace, path) for pair in asked if pair for workspace, path in (pair, (pair[0], nfc(pair[1])))}
     async with connection(pool) as connected:
         rows = await connected.fetch(
             """
@@ -84,7 +83,7 @@ async def hashes(pool: Pool, wanted: Sequence[ReadNote], readable: Set[UUID]) ->
             [path for _, path in pairs],
         )
     present = {(row["workspace"], row["path"]): row["content_hash"] for row in rows}
-    return [present.get((note.workspace, nfc(note.path))) if note.workspace in readable else None for note in wanted]
+    return [(present.get(pair) or present.get((pair[0], nfc(pair[1])))) if pair else None for pair in asked]
 
 
 async def entry(connected: Connection, workspace: UUID, path: str) -> Entry | None:
@@ -108,6 +107,23 @@ async def known_files(pool: Pool, workspace: UUID, below: list[str] | None = Non
         return dict(map(_known, await connected.fetch(_FILES_BELOW, workspace, below)))
 
 
+async def forget_outdated(pool: Pool, workspace: UUID, edition: int) -> bool:
+    """Forget what is known of the files where other rules than `edition` read it, or `workspaces.rebuild` asked for it: the next look at
+    them reads each, and tells only what has changed in the texts. False where there was nothing to forget.
+    """
+    async with connection(pool) as connected:
+        if await connected.fetchval("SELECT read_as FROM workspaces WHERE id = $1", workspace) == edition:
+            return False
+    async with transaction(pool) as connected:
+        await connected.execute("UPDATE notes SET ctime_ns = -1 WHERE workspace = $1", workspace)
+        await connected.execute(
+            "UPDATE workspaces SET read_as = $2, notes = (SELECT count(*) FROM notes WHERE workspace = $1) WHERE id = $1",
+            workspace,
+            edition,
+        )
+    return True
+
+
 _FILES = "SELECT path, size, mtime_ns, ctime_ns, inode, content_hash FROM notes WHERE workspace = $1"
 # "0" follows "/": the range holds what is below the directory.
 _FILES_BELOW = """
@@ -122,6 +138,16 @@ _FILES_BELOW = """
 def _known(row: asyncpg.Record) -> tuple[str, Known]:
     path, size, mtime_ns, ctime_ns, inode, content_hash = row
     return path, Known(FileStat(size, mtime_ns, ctime_ns, inode), content_hash)
+
+
+def _begins(prefix: str, values: list[Any]) -> str:
+    """The condition that a path begins so, its values added."""
+    values.append(prefix)
+    condition = f"path >= ${len(values)}"
+    if (end := _after_prefix(prefix)) is not None:
+        values.append(end)
+        condition += f" AND path < ${len(values)}"
+    return condition
 
 
 def _after_prefix(prefix: str) -> str | None:

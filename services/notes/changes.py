@@ -5,8 +5,8 @@ that made it or the scanner, commits no change, and revisions are given in the o
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 from uuid import UUID
@@ -22,13 +22,14 @@ _EPOCH_NS_MAX = 253_402_300_799 * 10**9  # the last second of the year 9999
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A note as its file was read."""
+    """A note as its file was read. `words` are those of its text, for the mention menu."""
 
     path: str
     stat: FileStat
     content_hash: str
     title: str
     tags: list[str]
+    words: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,8 @@ async def commit(connected: Connection, workspace: UUID, seen: Sequence[Seen], g
     """
     revision = await connected.fetchval("SELECT revision FROM workspaces WHERE id = $1 FOR UPDATE", workspace)
     rows = await connected.fetch(
-        "SELECT path, content_hash, inode FROM notes WHERE workspace = $1 AND path = ANY($2)",
+        "SELECT path, content_hash, inode, EXISTS (SELECT FROM note_words w WHERE (w.workspace, w.path) = (n.workspace, n.path)) AS worded "
+        "FROM notes n WHERE workspace = $1 AND path = ANY($2)",
         workspace, [*(note.path for note in seen), *gone],
     )  # fmt: skip
     before = {row["path"]: Before(row["content_hash"], row["inode"]) for row in rows}
@@ -116,7 +118,12 @@ async def commit(connected: Connection, workspace: UUID, seen: Sequence[Seen], g
     revisions = {change.path: revision + number for number, change in enumerate(changes, start=1)}
     await connected.execute("DELETE FROM notes WHERE workspace = $1 AND path = ANY($2)", workspace, list(gone))
     await connected.executemany(_UPSERT, [_row(workspace, note, revisions.get(note.path)) for note in seen])
+    worded = {row["path"]: row["content_hash"] for row in rows if row["worded"]}
+    await connected.executemany(
+        _UPSERT_WORDS, [(workspace, note.path, note.words) for note in seen if worded.get(note.path) != note.content_hash]
+    )
     await _remember(connected, workspace, revision, changes)
+    await connected.executemany(_DEPART, list(_departures(workspace, changes, before)))
     kinds = Counter(change.kind for change in changes)
     if changes:
         await connected.execute(
@@ -145,6 +152,24 @@ _UPSERT = """
         size = excluded.size, mtime_ns = excluded.mtime_ns, ctime_ns = excluded.ctime_ns, inode = excluded.inode,
         modified_at = excluded.modified_at, revision = coalesce($12, notes.revision)
 """
+
+
+_UPSERT_WORDS = """
+    INSERT INTO note_words (workspace, path, words) VALUES ($1, $2, array_to_tsvector($3::text[]))
+    ON CONFLICT (workspace, path) DO UPDATE SET words = excluded.words
+"""
+_DEPART = """
+    INSERT INTO departures (workspace, path, content_hash, moved_to) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (workspace, path) DO UPDATE SET content_hash = excluded.content_hash, moved_to = excluded.moved_to
+"""
+
+
+def _departures(workspace: UUID, changes: Sequence[Change], before: Mapping[str, Before]) -> Iterator[tuple[object, ...]]:
+    """What is to be known of the notes that have left their paths."""
+    for change in changes:
+        left = change.path if change.kind == "deleted" else change.from_path
+        if left is not None:
+            yield workspace, left, before[left].content_hash, change.path if change.kind == "moved" else None
 
 
 def _row(workspace: UUID, note: Seen, revision: int | None) -> tuple[object, ...]:

@@ -13,10 +13,11 @@ from functools import singledispatch
 
 import yaml
 
-from services.notes import front_matter, inline_markdown
+from services.notes import inline_markdown
 from services.notes.composition import Composition, Place, refused
 from services.notes.inline_markdown import Line, commonmark
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.front_matter import BYTES_MAX as FRONT_MATTER_BYTES_MAX
 from shared.contracts.markdown import (
     MARKDOWN_BYTES_MAX,
     Block,
@@ -321,8 +322,8 @@ def _front_matter(matter: FrontMatter, composition: Composition) -> list[str]:
     if not fields:
         raise refused(at, "needs a title or tags; leave it out")
     source = yaml.safe_dump(fields, allow_unicode=True, sort_keys=False, default_flow_style=False, width=float("inf"))
-    if len(source.encode()) > front_matter.BYTES_MAX:
-        raise refused(at, f"has at most {front_matter.BYTES_MAX} bytes")
+    if len(source.encode()) > FRONT_MATTER_BYTES_MAX:
+        raise refused(at, f"has at most {FRONT_MATTER_BYTES_MAX} bytes")
     return ["---", *source.removesuffix("\n").split("\n"), "---"]
 
 

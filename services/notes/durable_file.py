@@ -119,7 +119,7 @@ def written(directory: int, data: bytes, model: Model, replaced: str | None = No
         OSError: it could not be written; nothing of it is left.
     """
     wanted = digest(data)
-    name = f".marginalia-{secrets.token_hex(6)}.{replaced[:16] if replaced else 'new'}-{wanted[:16]}"
+    name = _temporary_name(replaced[:16] if replaced else "new", wanted[:16])
     _make(directory, name, data, model)
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     try:
@@ -146,7 +146,8 @@ def discard(directory: int, name: str, is_known: Callable[[str], bool], *, prove
             # Asked last: who has opened it meanwhile waits for the lease, and has not written yet.
             if writers() not in (("none",) if proven else ("none", "unknown")):
                 return False
-            os.unlink(name, dir_fd=directory)
+            with contextlib.suppress(FileNotFoundError):  # set aside
+                os.unlink(name, dir_fd=directory)
             return True
     finally:
         os.close(descriptor)
@@ -175,12 +176,41 @@ def rename_new(source: int, name: str, target: int, new_name: str) -> None:
 
 
 def exchange(directory: int, name: str, other: str) -> bool:
-    """Let two files change names in one step; false where the file system cannot.
+    """Let a temporary file and another one change names, which is never in no place; false where the file system cannot.
+
+    Where it cannot in one step a link keeps what the temporary file replaces. What other programs put there between that and the
+    replacement is lost; what they write into it is not.
 
     Raises:
         OSError: one of them is not there, or the disk fails.
     """
-    return _renameat2(directory, name, directory, other, _EXCHANGE)
+    if _renameat2(directory, name, directory, other, _EXCHANGE):
+        return True
+    aside = _another_name(name)
+    try:
+        os.link(other, aside, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in {*UNSUPPORTED, errno.EPERM, errno.EMLINK}:
+            return False
+        raise
+    try:
+        os.rename(name, other, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        os.unlink(aside, dir_fd=directory)
+        raise
+    os.rename(aside, name, src_dir_fd=directory, dst_dir_fd=directory)
+    return True
+
+
+def set_aside(directory: int, name: str) -> str:
+    """Give a temporary file another temporary name, which is returned: nobody else knows it, so that what bears it is what was looked at.
+
+    Raises:
+        OSError: it is not there, or the disk fails.
+    """
+    aside = _another_name(name)
+    rename_new(directory, name, directory, aside)
+    return aside
 
 
 def name_is_taken(directory: int, name: str) -> bool:
@@ -240,6 +270,16 @@ def _renameat2(source: int, name: str, target: int, new_name: str, flags: int) -
     if code in UNSUPPORTED:
         return False
     raise OSError(code, os.strerror(code), name)
+
+
+def _temporary_name(replaced: str, written: str) -> str:
+    return f".marginalia-{secrets.token_hex(6)}.{replaced}-{written}"
+
+
+def _another_name(name: str) -> str:
+    found = _NAME.fullmatch(name)
+    assert found is not None
+    return _temporary_name(found["replaced"], found["written"])
 
 
 def _write_whole(descriptor: int, data: bytes) -> None:

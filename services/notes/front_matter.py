@@ -5,12 +5,12 @@ and long numbers stay what was written. What breaks a rule is no front matter me
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-BYTES_MAX = 16 * 1024
+from shared.contracts.front_matter import BYTES_MAX
+
 DEPTH_MAX = 8
 
 type Value = str | list["Value"] | dict[str, "Value"]
@@ -21,29 +21,6 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 class FrontMatterError(ValueError):
     """The text breaks a rule of the module."""
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """A note's text in two: `source` between the fences (None without front matter), and the rest."""
-
-    source: str | None
-    body: str
-
-
-def split(text: str) -> Split:
-    """Parts a note. A byte order mark before the first fence is allowed; an unclosed fence is no front matter."""
-    text = text.removeprefix("\ufeff")
-    first, newline, rest = text.partition("\n")
-    if first.rstrip() != "---" or not newline:
-        return Split(None, text)
-    position = 0
-    # Bytes are at least as many as characters, so no fence further away can close.
-    for line in rest[: BYTES_MAX + 8].split("\n"):
-        if line.rstrip() in ("---", "..."):
-            return Split(rest[:position], rest[position + len(line) + 1 :])
-        position += len(line) + 1
-    return Split(None, text)
 
 
 def parse(source: str) -> dict[str, Value]:

@@ -11,10 +11,11 @@ from uuid import UUID
 from services.notes import catalog, changes, losses, metadata
 from services.notes.catalog import Known
 from services.notes.changes import Before, Seen
+from services.notes.content_words import content_words
 from services.notes.durable_file import digest
 from services.notes.losses import Loss
 from services.notes.note_path import NotePath
-from services.notes.vault import FileStat, NoSuchNote, NoteInaccessible, NoteUnreadable, RawNote, Survey, Vault
+from services.notes.vault import FileStat, NoSuchNote, NoteInaccessible, NoteTooLarge, NoteUnreadable, RawNote, Survey, Vault
 from services.notes.vault_writer import VaultWriter
 from services.notes.write_lock import WriteLocks
 from shared.database.pool import Pool, connection
@@ -74,17 +75,28 @@ class Indexer:
         self._recent: deque[tuple[float, int]] = deque()
         self._missing: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
-    async def scan(self, below: Collection[str] | None, *, same_directory: bool, believe: bool = False) -> Outcome:
-        """Look at these paths and what lies below them, or at everything. `believe`: whatever is missing was deleted.
+    async def scan(
+        self,
+        below: Collection[str] | None,
+        *,
+        same_directory: bool,
+        believe: bool = False,
+        touched: Callable[[], Collection[str]] = lambda: (),
+    ) -> Outcome:
+        """Look at these paths and what lies below them, or at everything. `believe`: whatever is missing was deleted. `touched`: where else
+        something has come in the meantime, the other end of a move perhaps.
 
         Raises:
             VaultUnavailable: the vault is away.
             Held: too much is missing; nothing was committed.
         """
+        if below is None and await catalog.forget_outdated(self._pool, self._workspace, metadata.EDITION):
+            logger.info("All files of workspace %s are read anew", self._workspace)
         survey, known = await self._look(below)
         gone = _missing(survey, known)
         if gone and below is not None:
             await asyncio.sleep(SETTLE_SECONDS)
+            below = {*below, *touched()}
             survey, known = await self._look(below)
             gone = _missing(survey, known)
         fresh = {path: stat for path, stat in survey.notes.items() if (row := known.get(path)) is None or row.stat != stat}
@@ -148,6 +160,9 @@ class Indexer:
         for path in paths:
             try:
                 raw = self._vault.read(NotePath(path))
+            except NoteTooLarge as error:
+                batch.read[path] = too_large(path, error.stat), error.stat
+                continue
             except (NoSuchNote, NoteUnreadable, NoteInaccessible) as error:
                 # Gone or replaced since it was seen, or not readable at present: the next scan sees.
                 logger.info("%s was not read: %s", path, error)
@@ -198,7 +213,16 @@ def seen_of(path: str, raw: RawNote) -> Seen:
     found = describe(path, raw.data)
     # What may have changed again unseen is stored with a stat that no file has, so that the next look reads it, also after a crash.
     stat = raw.stat if raw.settled else replace(raw.stat, ctime_ns=0)
-    return Seen(path, stat, digest(raw.data), found.title, found.tags)
+    return Seen(path, stat, digest(raw.data), found.title, found.tags, content_words(as_text(raw.data) or ""))
+
+
+def too_large(path: str, stat: FileStat) -> Seen:
+    """What the index has of a file that is not read: its name, and a version of which only is told that it is another one. It is there,
+    and a note again once it is smaller.
+    """
+    return Seen(
+        path, stat, digest(f"{stat.inode} {stat.size} {stat.mtime_ns}".encode()), metadata.from_name(path.rpartition("/")[2]).title, []
+    )
 
 
 def _missing(survey: Survey, known: dict[str, Known]) -> set[str]:

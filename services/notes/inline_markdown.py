@@ -7,10 +7,14 @@ A content becomes a row of pieces, each knowing its neighbours; only then is it 
 CommonMark (0.31, section 6.2) opens and closes emphasis by the characters around its delimiters. Where those do not allow it, the
 neighbouring character is written as a character reference, whose `&` and `;` count as punctuation. Italic is written `*`, or `_` where a
 `**` touches it, so that runs of stars never merge; with neither kind within itself, every delimiter then finds its own partner.
+
+A web address in a text stays text, and many readers make a link of it by themselves, backslashes included. So it is written as it is where
+nothing in it could pair with anything, and else with an escape in its beginning, where nobody takes it for an address any more.
 """
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, pairwise
@@ -34,13 +38,19 @@ _ENTITY = r"&(?=#?\w{1,64};)"
 _SPECIAL = rf"[\\`*\[\]<$~]|(?<![^\W_])[_#^]|_(?![^\W_])|%(?=%)|(?<=%)%|=(?==)|(?<==)=|{_ENTITY}|[{UNSEEN}]"
 _TEXT = re.compile(rf"{_SPECIAL}|\|")
 _CELL_TEXT = re.compile(_SPECIAL)
-_TITLE = re.compile(rf'[\\"]|{_ENTITY}|[{UNSEEN}]')
+# GitHub's parser may take a quote for escaped by a backslash that is itself escaped.
+_TITLE = re.compile(rf'(?P<as_reference>\\(?="|$))|[\\"]|{_ENTITY}|[{UNSEEN}]')
 _TARGET = re.compile(rf"[<>]|{_ENTITY}")
 _NEEDS_BRACKETS = re.compile(r"[\s<>()]")
 _UNSEEN = re.compile(f"[{UNSEEN}]")
 _BLOCK_STARTS = frozenset("-+=:>")
 _NUMBER = re.compile(r"([0-9]+)([.)])(?=\s|$)")
 _BACKTICKS = re.compile("`+")
+# What GitHub (extended autolinks), Obsidian and others make a link of.
+_ADDRESS = re.compile(r"(?:(?:https?|ftp)(?=://)|www(?=\.))[^ \t\n<]+", re.IGNORECASE)
+_BEFORE_SIGN = re.compile(r"(?i)(?:(?<=http)|(?<=https)|(?<=ftp))(?=://)|(?<=www)(?=\.)")
+_PAIRING = re.compile(r"[*~$]|==+|(?<![^\W_])_|_(?![^\W_])")
+_NOT_BARE = re.compile(rf"[\\`\[\]]|\(#|%%|{_ENTITY}|[{UNSEEN}]")
 # A pipe after an odd number of backslashes.
 _ESCAPED_PIPE = re.compile(r"(?<!\\)(?:\\\\)*\\\|")
 
@@ -105,11 +115,13 @@ class Line:
         several: it may have line breaks.
         starts_block: its first line is the first thing in its block, so that it could be taken for the start of another.
         cell: it is a cell of a table.
+        lonely: delimiters that may stand bare in an address, since the content has none other with which they could pair.
     """
 
     several: bool = False
     starts_block: bool = False
     cell: bool = False
+    lonely: frozenset[str] = frozenset()
 
 
 def write(content: Content, at: Place, line: Line, composition: Composition) -> str:
@@ -125,7 +137,7 @@ def write(content: Content, at: Place, line: Line, composition: Composition) -> 
     marks = [index for index, piece in enumerate(pieces) if isinstance(piece, Mark)]
     while [index for index in marks if not _flanked(pieces, index)]:
         pass  # what was changed beside one delimiter may stand beside another
-    markdown = "".join(_written(pieces, line))
+    markdown = "".join(_written(pieces, replace(line, lonely=_lonely(pieces))))
     if not line.several:
         return _in_cell(markdown, at) if line.cell else markdown
     _check_lines(pieces, markdown, at, starts_block=line.starts_block)
@@ -350,17 +362,33 @@ def _at(pieces: Sequence[Piece], index: int) -> Piece | None:
     return pieces[index] if 0 <= index < len(pieces) else None
 
 
+def _lonely(pieces: Sequence[Piece]) -> frozenset[str]:
+    paired = {piece.delimiter[0] for piece in pieces if isinstance(piece, Mark)}
+    paired |= {"$" for piece in pieces if isinstance(piece, Atom) and piece.kind == "math"}
+    addresses = (found[0] for piece in pieces if isinstance(piece, Text) for found in _ADDRESS.finditer(piece.raw))
+    counts = Counter(delimiter[0][0] for address in addresses for delimiter in _PAIRING.finditer(address))
+    return frozenset(kind for kind, count in counts.items() if count == 1) - paired
+
+
 def _written(pieces: Sequence[Piece], line: Line) -> Iterator[str]:
     for index, piece in enumerate(pieces):
         if isinstance(piece, Text):
-            yield _text(piece, _at(pieces, index - 1), line, first=index == 0)
+            yield _text(piece, _at(pieces, index - 1), line, first=index == 0, goes_on=_goes_on(pieces, index))
         elif isinstance(piece, Mark):
             yield piece.delimiter
         else:
             yield "\\\n" if isinstance(piece, Break) else piece.markdown
 
 
-def _text(text: Text, before: Piece | None, line: Line, *, first: bool) -> str:
+def _goes_on(pieces: Sequence[Piece], index: int) -> bool:
+    """Whether what follows a text would be taken for part of an address at its end. Delimiters at the end of one are not."""
+    after = next((piece for piece in pieces[index + 1 :] if not isinstance(piece, Mark)), None)
+    if isinstance(after, Text):
+        return after.raw[0] not in " \t\n" or after.encode_first
+    return isinstance(after, Break) or (isinstance(after, Atom) and after.kind != "link end")
+
+
+def _text(text: Text, before: Piece | None, line: Line, *, first: bool, goes_on: bool) -> str:
     lines = text.raw.split("\n")
     last = len(lines) - 1
     written = []
@@ -368,16 +396,17 @@ def _text(text: Text, before: Piece | None, line: Line, *, first: bool) -> str:
         starts = line.starts_block if number == 0 and first else number > 0 or isinstance(before, Break)
         encode_first = text.encode_first if number == 0 else one[:1].isspace()
         encode_last = text.encode_last if number == last else one[-1:].isspace()
-        written.append(_line(one, line, starts=starts, encode_first=encode_first, encode_last=encode_last))
+        joined = goes_on and number == last
+        written.append(_line(one, line, starts=starts, encode_first=encode_first, encode_last=encode_last, goes_on=joined))
     return "\n".join(written)
 
 
-def _line(raw: str, line: Line, *, starts: bool, encode_first: bool, encode_last: bool) -> str:
+def _line(raw: str, line: Line, *, starts: bool, encode_first: bool, encode_last: bool, goes_on: bool) -> str:
     """One line of a text. `starts`: it could be taken for the start of a block."""
     head = _reference(raw[0]) if encode_first and raw else ""
     rest = raw[1:] if head else raw
     tail = _reference(rest[-1]) if encode_last and rest else ""
-    escaped = _escaped(rest[:-1] if tail else rest, line)
+    escaped = _escaped(rest[:-1] if tail else rest, line, goes_on=goes_on or bool(tail))
     if starts and not head:
         if escaped[:1] in _BLOCK_STARTS:
             escaped = "\\" + escaped
@@ -386,11 +415,28 @@ def _line(raw: str, line: Line, *, starts: bool, encode_first: bool, encode_last
     return head + escaped + tail
 
 
-def _escaped(text: str, line: Line) -> str:
-    return (_CELL_TEXT if line.cell else _TEXT).sub(_escape, text)
+def _escaped(text: str, line: Line, *, goes_on: bool = False) -> str:
+    """`goes_on`: what follows would become part of an address that ends here."""
+    special = _CELL_TEXT if line.cell else _TEXT
+    parts, position = [], 0
+    for found in _ADDRESS.finditer(text):
+        parts.append(special.sub(_escape, text[position : found.start()]))
+        address, position = found[0], found.end()
+        if _may_be_bare(address, line) and not (goes_on and position == len(text)):
+            parts.append(address)
+        else:
+            # The colon, or the dot of www, becomes one that is escaped; others may begin within.
+            parts.append("\\".join(special.sub(_escape, piece) for piece in _BEFORE_SIGN.split(address)))
+    return "".join([*parts, special.sub(_escape, text[position:])])
+
+
+def _may_be_bare(address: str, line: Line) -> bool:
+    return not _NOT_BARE.search(address) and all(found[0][0] in line.lonely for found in _PAIRING.finditer(address))
 
 
 def _escape(match: re.Match[str]) -> str:
+    if match.groupdict().get("as_reference"):
+        return _reference(match[0])
     if match[0] == "&":
         return "&amp;"  # some parsers resolve references in targets and titles before they look at backslashes
     return f"\\{match[0]}" if match[0] < "\x80" else _reference(match[0])

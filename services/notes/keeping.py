@@ -195,7 +195,7 @@ class Follower:
     async def _scan(self, below: set[str] | None, identity: str, hints: Hints) -> None:
         same = self._believed in (None, identity)
         try:
-            outcome = await self._indexer.scan(below, same_directory=same)
+            outcome = await self._indexer.scan(below, same_directory=same, touched=hints.touched)
         except Held as held:
             if not await workspaces.take_belief(self._pool, self._workspace.id):
                 await self._report_problem(str(held))

@@ -15,6 +15,10 @@ from markdown_it import MarkdownIt
 from services.notes import front_matter
 from services.notes.front_matter import FrontMatterError, Value
 from services.notes.note_path import is_plain_text, nfc
+from shared.contracts.front_matter import split
+
+# To be raised with every change of what is read from a text: the index is then made anew from the files.
+EDITION = 1
 
 TITLE_CHARACTERS_MAX = 1000
 TAGS_MAX = 500
@@ -47,12 +51,18 @@ class Metadata:
 
 def extract(text: str, file_name: str) -> Metadata:
     """Title and tags of a note's whole text. Hostile front matter is passed over."""
-    parts = front_matter.split(text)
+    parts = split(text)
     matter = _front_matter(parts.source)
     scan = _Scan()
     scan.read(parts.body)
     title = _plain(matter.get("title")) or scan.title or nfc(file_name.rpartition(".")[0])
     return Metadata(title[:TITLE_CHARACTERS_MAX], _distinct([*_listed_tags(matter.get("tags")), *scan.tags()]))
+
+
+def properties(text: str) -> dict[str, str]:
+    """The front matter's entries whose value is one text. Hostile front matter is passed over."""
+    matter = _front_matter(split(text).source)
+    return {key: value for key, value in matter.items() if isinstance(value, str) and is_plain_text(key) and is_plain_text(value)}
 
 
 def from_name(file_name: str) -> Metadata:

@@ -1,10 +1,11 @@
 """Which paths name a note, and which names a directory of one may have.
 
-Names compare after NFC, files keep their bytes: `NotePath.text` is NFC, whatever the file's own spelling is.
+Names compare after NFC, files keep their bytes: `NotePath.text` is NFC, whatever the file's own spelling is, unless
+another file has that name.
 """
 
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from shared.contracts.errors import ErrorCode, ServiceError
@@ -44,9 +45,13 @@ def is_plain_text(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NotePath:
-    """Where a note lies below the notes' directory: relative, `/`-separated, NFC, without `.`, `..` or empty segments."""
+    """Where a note lies below the notes' directory: relative, `/`-separated, without `.`, `..` or empty segments. NFC, but for one of two
+    notes that differ in nothing else (`Vault.named`).
+    """
 
     text: str
+    # As a client spelled it.
+    asked: str = field(default="", compare=False)
 
     @classmethod
     def parse(cls, path: str) -> Self:
@@ -61,7 +66,7 @@ class NotePath:
                 ErrorCode.PATH_INVALID,
                 "A note's path is relative, with / between its parts, and has no empty part, '.', '..', backslash or NUL.",
             )
-        return cls(nfc(path))
+        return cls(nfc(path), path)
 
     @property
     def segments(self) -> list[str]:

@@ -1,14 +1,14 @@
 """Reading one note: always from its file, never from the index, so that what is cited is what is there."""
 
-from collections.abc import Callable
-
 from services.notes import catalog, workspaces
 from services.notes.changes import modified_at
 from services.notes.durable_file import digest
 from services.notes.file_threads import FileThreads
 from services.notes.indexing import as_text, describe
+from services.notes.metadata import properties
 from services.notes.note_path import NotePath
 from services.notes.vault import NoSuchNote, NoteInaccessible, NoteUnreadable, RawNote, VaultUnavailable
+from services.notes.workspaces import Kept
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import Note, ReadNote
 from shared.database.pool import Pool, connection
@@ -28,7 +28,7 @@ async def read(pool: Pool, threads: FileThreads, request: ReadNote, account: Acc
     if workspace.problem is not None:
         raise vault_unavailable(workspace.directory)
     try:
-        raw, content, content_hash = await threads.run(workspace.id, _read, workspace.vault.read, path)
+        path, raw, content, content_hash = await threads.run(workspace.id, _read, workspace, path)
     except VaultUnavailable:
         raise vault_unavailable(workspace.directory) from None
     except NoSuchNote:
@@ -55,12 +55,20 @@ async def read(pool: Pool, threads: FileThreads, request: ReadNote, account: Acc
         modified_at=modified_at(raw.stat),
         content=content,
         revision=entry.revision if entry else 0,
+        properties=properties(content),
     )
 
 
-def _read(read_file: Callable[[NotePath], RawNote], path: NotePath) -> tuple[RawNote, str | None, str]:
-    raw = read_file(path)
-    return raw, as_text(raw.data), digest(raw.data)
+def _read(workspace: Kept, asked: NotePath) -> tuple[NotePath, RawNote, str | None, str]:
+    path = workspace.vault.named(asked)
+    try:
+        raw = workspace.vault.read(path)
+    except NoSuchNote:
+        # In an empty mount point nothing is there, which says nothing about the note.
+        if workspace.identity not in (None, workspace.vault.identity()):
+            raise VaultUnavailable(f"{workspace.vault.top} is not the directory it was") from None
+        raise
+    return path, raw, as_text(raw.data), digest(raw.data)
 
 
 def not_found(path: NotePath) -> ServiceError:

@@ -11,7 +11,8 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Collection, Iterator
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +46,15 @@ class NoSuchNote(Exception):
 
 
 class NoteUnreadable(Exception):
-    """Something bears a note's name but cannot be one: a device, a FIFO, a file over `NOTE_BYTES_MAX`."""
+    """Something bears a note's name but cannot be read as one: a device, a FIFO, a file over `NOTE_BYTES_MAX`."""
+
+
+class NoteTooLarge(NoteUnreadable):
+    """A file over `NOTE_BYTES_MAX`; `stat` is what it was when that was seen."""
+
+    def __init__(self, stat: "FileStat") -> None:
+        super().__init__(f"it is larger than {NOTE_BYTES_MAX} bytes")
+        self.stat = stat
 
 
 class NoteInaccessible(Exception):
@@ -144,6 +153,24 @@ class Vault:
         finally:
             os.close(descriptor)
 
+    def named(self, path: NotePath) -> NotePath:
+        """The path by which the index knows what a client's path means.
+
+        Names compare after NFC. Where two files differ in nothing else each is a note of its own, and only one can have the NFC path: the
+        file that is spelled so, else the first by its spelling. The others' paths are as they are spelled. Where the file system takes
+        names for equal that differ in case, the path has the case of the file.
+        """
+        names = (path.asked or path.text).split("/")
+        keys: list[str] = []
+        with contextlib.suppress(OSError, VaultUnavailable), self.entered() as top, contextlib.ExitStack() as opened:
+            directory = top
+            for name in names:
+                keys.append(_key(directory, name))
+                if len(keys) < len(names):
+                    directory = os.open(actual_name(directory, keys[-1]), DIRECTORY_FLAGS, dir_fd=directory)
+                    opened.callback(os.close, directory)
+        return NotePath("/".join([*keys, *map(nfc, names[len(keys) :])]))
+
     def survey(self, below: Collection[str] | None = None) -> Survey:
         """The notes at or below these paths, or all. Reads directories only.
 
@@ -157,24 +184,10 @@ class Vault:
                 if "" in seen.unseen:
                     raise VaultUnavailable(f"{self.top} cannot be listed")
                 return seen
+            listings: _Listings = {}
             for path in below:
-                self._survey_path(top, path, seen)
+                _survey_below(top, "", path.split("/"), 0, seen, listings)
         return seen
-
-    def _survey_path(self, top: int, path: str, seen: Survey) -> None:
-        *directories, name = path.split("/")
-        if any(map(is_passed_over, directories)):
-            return
-        try:
-            with opened_directories(top, directories) as parent:
-                actual = actual_name(parent, name)
-                _look_at(parent, actual, path, len(directories), os.stat(actual, dir_fd=parent, follow_symlinks=False), seen)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            if not _is_link(error):
-                logger.warning("%s cannot be seen: %s", self.top / path, error.strerror)
-                seen.unseen.append(path)
 
     def _open(self, path: NotePath) -> int:
         with self.entered() as top, directory_of_note(top, path) as directory:
@@ -235,21 +248,94 @@ def opened_directories(top: int, names: list[str]) -> Iterator[int]:
 
 
 def actual_name(directory: int, name: str) -> str:
-    """The spelling that a file has whose name is `name` after NFC; `name` itself where there is none."""
-    if name.isascii():
+    """The spelling that a file has on the disk which has `name` in its path (see `Vault.named`); `name` itself where there is none."""
+    if name.isascii() or _inode(directory, name) is not None:
         return name
+    return min((entry for entry in os.listdir(directory) if nfc(entry) == name), default=name)
+
+
+def _key(directory: int, name: str) -> str:
+    """What the file that is found by `name` is called in its path; after NFC where there is none."""
+    inode = _inode(directory, name)
+    if inode is None:
+        name = nfc(name)
+        if (inode := _inode(directory, name)) is None:
+            return name
+    name = _as_listed(directory, name, inode)
+    return nfc(name) if nfc(name) == name else _keys(os.listdir(directory), name).get(name, nfc(name))
+
+
+def _keys(entries: Iterable[str], name: str) -> dict[str, str]:
+    """The spellings of a name among a directory's entries, and what each is called in paths."""
+    same = sorted((entry for entry in entries if nfc(entry) == nfc(name)), key=_order)
+    return {entry: entry if number else nfc(entry) for number, entry in enumerate(same)}
+
+
+def _order(name: str) -> tuple[bool, str]:
+    return name != nfc(name), name
+
+
+def _as_listed(directory: int, name: str, inode: int) -> str:
+    """The spelling of what was found by `name`, where the file system finds it in any case."""
+    if (other := name.swapcase()) == name or _inode(directory, other) != inode:
+        return name
+    found = [entry for entry in os.listdir(directory) if entry.casefold() == name.casefold()]
+    return name if name in found else next((entry for entry in found if _inode(directory, entry) == inode), name)
+
+
+def _inode(directory: int, name: str) -> int | None:
     try:
-        os.stat(name, dir_fd=directory, follow_symlinks=False)
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
     except FileNotFoundError:
-        return min((entry for entry in os.listdir(directory) if nfc(entry) == name), default=name)
-    return name
+        return None
+
+
+# By device and inode of a directory: its entries, by what they are after NFC.
+type _Listings = dict[tuple[int, int], dict[str, list[str]]]
+
+
+def _spellings(directory: int, name: str, listings: _Listings) -> dict[str, str]:
+    """As `_keys`, for the names that are there."""
+    if unicodedata.is_normalized("NFC", name) and unicodedata.is_normalized("NFD", name):
+        inode = _inode(directory, name)
+        # Under another case it is another path's.
+        return {} if inode is None or _as_listed(directory, name, inode) != name else {name: name}
+    found = os.fstat(directory)
+    listing = listings.get((found.st_dev, found.st_ino))
+    if listing is None:
+        listing = listings[found.st_dev, found.st_ino] = {}
+        for entry in os.listdir(directory):
+            listing.setdefault(nfc(entry), []).append(entry)
+    return _keys(listing.get(nfc(name), ()), name)
+
+
+def _survey_below(directory: int, above: str, names: list[str], depth: int, seen: Survey, listings: _Listings) -> None:
+    """Adds what lies at or below a path, in each of its spellings."""
+    name, *rest = names
+    if rest and is_passed_over(name):
+        return
+    for actual, key in _spellings(directory, name, listings).items():
+        path = f"{above}/{key}" if above else key
+        try:
+            if not rest:
+                _look_at(directory, actual, path, depth, os.stat(actual, dir_fd=directory, follow_symlinks=False), seen)
+                continue
+            below = os.open(actual, DIRECTORY_FLAGS, dir_fd=directory)
+            try:
+                _survey_below(below, path, rest, depth + 1, seen, listings)
+            finally:
+                os.close(below)
+        except OSError as error:
+            if not is_absence(error):
+                logger.warning("%s cannot be seen: %s", path, error.strerror)
+                seen.unseen.append("/".join([path, *rest]))
 
 
 def _walk(directory: int, path: str, depth: int, seen: Survey) -> None:
-    """Adds what lies in an open directory. Only one of several spellings of a name is taken, the NFC one first."""
+    """Adds what lies in an open directory; of several spellings of a name the first has the NFC path."""
     try:
         with os.scandir(directory) as entries:
-            found = sorted(entries, key=lambda entry: (entry.name != nfc(entry.name), entry.name))
+            found = sorted(entries, key=lambda entry: _order(entry.name))
     except OSError as error:
         logger.warning("A directory cannot be listed: %s: %s", path or ".", error.strerror)
         seen.unseen.append(path)
@@ -257,8 +343,10 @@ def _walk(directory: int, path: str, depth: int, seen: Survey) -> None:
     names: set[str] = set()
     for entry in found:
         name = nfc(entry.name)
-        if name in names or not is_plain_text(name) or "\\" in name:
+        if not is_plain_text(name) or "\\" in name:
             continue
+        if name in names:
+            name = entry.name
         names.add(name)
         child = f"{path}/{name}" if path else name
         try:
@@ -285,7 +373,7 @@ def _look_at(directory: int, name: str, path: str, depth: int, entry: "os.DirEnt
     if not is_note_name(name) or len(path.encode()) > PATH_BYTES_MAX:
         return
     found = entry.stat(follow_symlinks=False) if isinstance(entry, os.DirEntry) else entry
-    if stat.S_ISREG(found.st_mode) and found.st_size <= NOTE_BYTES_MAX:
+    if stat.S_ISREG(found.st_mode):
         seen.notes[path] = FileStat.of(found)
 
 
@@ -303,10 +391,12 @@ def read_whole(descriptor: int) -> RawNote:
     if not stat.S_ISREG(before.st_mode):
         raise NoteUnreadable("it is no regular file")
     if before.st_size > NOTE_BYTES_MAX:  # not even begun
-        raise NoteUnreadable(f"it is larger than {NOTE_BYTES_MAX} bytes")
+        raise NoteTooLarge(FileStat.of(before))
     for _ in range(READ_ATTEMPTS):
         data = _read_bytes(descriptor, before.st_size)
         after = os.fstat(descriptor)
+        if len(data) > NOTE_BYTES_MAX:
+            raise NoteTooLarge(FileStat.of(after))
         if whole := FileStat.of(before) == FileStat.of(after) and len(data) == after.st_size:
             break
         before = after
@@ -320,8 +410,6 @@ def _read_bytes(descriptor: int, expected: int) -> bytes:
     while position <= NOTE_BYTES_MAX and (part := os.pread(descriptor, max(4096, expected + 1 - position), position)):
         parts.append(part)
         position += len(part)
-    if position > NOTE_BYTES_MAX:
-        raise NoteUnreadable(f"it is larger than {NOTE_BYTES_MAX} bytes")
     return b"".join(parts)
 
 

@@ -147,6 +147,9 @@ class VaultWriter:
                 raise NoteStale(current)
             data = edit(raw.data)
             if data == raw.data:
+                # Whoever put it there, a change of ours that a crash cut short perhaps: it is answered for as any other.
+                os.fsync(descriptor)
+                os.fsync(place.directory)
                 return raw
             require_size(data)
             _require_unwritten(descriptor)
@@ -353,26 +356,64 @@ def _put_in_place(place: _Place, temporary: Temporary, descriptor: int, replaced
             raise NoSuchNote(place.name) from None
         temporary.named = True
         if not exchanged:
-            # Where names cannot change in one step the look before has to do.
+            # Where names cannot change, not even by a link, the look before has to do.
             os.rename(temporary.name, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
             os.fsync(place.directory)
-            return
-        out = _Place(place.top, place.directory, temporary.name)
-        try:
-            # At once, since our version may have to go; and again, since who had found the old file may only now have opened it.
+        elif _refused(place, temporary, descriptor, replaced, writers):
+            standing = _version(place).hash
+            raise NoteBusy if standing == replaced else NoteStale(standing)
+    _keep_late_edit(place, temporary, descriptor, replaced)
+
+
+def _refused(place: _Place, temporary: Temporary, descriptor: int, replaced: str, writers: Callable[[], Writers]) -> bool:
+    """After an exchange: remove what came out, or give it its name back where it must not be replaced."""
+    out = _Place(place.top, place.directory, temporary.name)
+    try:
+        # At once, since our version may have to go; and again, since who had found the old file may only now have opened it.
+        refused = _problem(out, descriptor, replaced, writers)
+        if refused is None:
+            os.fsync(place.directory)
             refused = _problem(out, descriptor, replaced, writers)
-            if refused is None:
-                os.fsync(place.directory)
-                refused = _problem(out, descriptor, replaced, writers)
-            if refused is None:
-                os.unlink(temporary.name, dir_fd=place.directory)
-                return
-        except OSError:
-            _give_back(place, out, temporary, replaced)
-            raise
+        if refused is None:
+            os.unlink(temporary.name, dir_fd=place.directory)
+            return False
+    except OSError:
         _give_back(place, out, temporary, replaced)
-        standing = _version(place).hash
-    raise NoteBusy if standing == replaced else NoteStale(standing)
+        raise
+    _give_back(place, out, temporary, replaced)
+    return True
+
+
+def _keep_late_edit(place: _Place, temporary: Temporary, descriptor: int, replaced: str) -> None:
+    """Who had found the replaced file by its name, but opened it only when that was over, writes into what has no name any more. Its bytes
+    come back: under the note's name if that still is our version, else into the trash.
+
+    Raises:
+        NoteStale: there was such an edit.
+    """
+    if _settled_hash(descriptor) == replaced:
+        return
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        data = file.read()
+    with durable_file.written(place.directory, data, Model.of_file(descriptor), temporary.hash) as late:
+        try:
+            with _opened_file(place) as ours:
+                _put_in_place(place, late, ours, temporary.hash)
+        except (NoSuchNote, NoteStale, NoteBusy):
+            _rescue(_Place(place.top, place.directory, late.name), [])
+    raise NoteStale(_version(place).hash)
+
+
+def _settled_hash(descriptor: int) -> str | None:
+    """Of a file's bytes, once nobody writes it any more, or time is up."""
+    until = time.monotonic() + WRITERS_SECONDS
+    while True:
+        with durable_file.writers_of(descriptor) as writers:
+            found = _hash(descriptor)
+            if writers() != "some" or time.monotonic() > until:
+                return found
+        time.sleep(WRITERS_STEP_SECONDS)
 
 
 def _problem(place: _Place, descriptor: int, replaced: str, writers: Callable[[], Writers]) -> Exception | None:
@@ -505,7 +546,9 @@ def _numbered(name: str, number: int) -> str:
     return stem.encode()[: FILE_NAME_BYTES_MAX - len(end.encode())].decode(errors="ignore") + end
 
 
-def _sweep(place: _Place, directories: list[str]) -> None:
+def _sweep(left: _Place, directories: list[str]) -> None:
+    # Should the lock have been lost with the database, a writer may be about to exchange the file for another.
+    place = _Place(left.top, left.directory, durable_file.set_aside(left.directory, left.name))
     if not stat.S_IMODE(os.stat(place.name, dir_fd=place.directory, follow_symlinks=False).st_mode):
         os.unlink(place.name, dir_fd=place.directory)  # unfinished, it has never had a note's name
         return
@@ -541,15 +584,23 @@ def _sight(place: _Place, held: ExitStack, patient_with: int | None = None) -> _
 
 def _version(place: _Place) -> _Version:
     try:
+        with _opened_file(place) as descriptor, durable_file.writers_of(descriptor) as writers:
+            found = _hash(descriptor)
+            return _Version(found, busy=found is not None and writers() == "some")
+    except NoSuchNote:
+        return _Version(None, busy=False)
+
+
+@contextmanager
+def _opened_file(place: _Place) -> Iterator[int]:
+    try:
         descriptor = os.open(place.name, FILE_FLAGS, dir_fd=place.directory)
     except OSError as error:
         if is_absence(error):
-            return _Version(None, busy=False)
+            raise NoSuchNote(place.name) from None
         raise
     try:
-        with durable_file.writers_of(descriptor) as writers:
-            found = _hash(descriptor)
-            return _Version(found, busy=found is not None and writers() == "some")
+        yield descriptor
     finally:
         os.close(descriptor)
 

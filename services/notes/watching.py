@@ -26,7 +26,7 @@ HINTS_MAX = 2000
 
 
 class Hints:
-    """Touched paths, gathered until they are taken; relative to the watched directory, NFC."""
+    """Touched paths, gathered until they are taken; relative to the watched directory."""
 
     def __init__(self) -> None:
         self._paths: set[str] = set()
@@ -61,6 +61,10 @@ class Hints:
         self._added.clear()
         return None if everything else _topmost(paths)
 
+    def touched(self) -> set[str]:
+        """What has been touched since, and stays to be taken; empty where it is too much to be told."""
+        return set() if self._everything or len(self._paths) > HINTS_MAX else _topmost(self._paths)
+
 
 @contextmanager
 def watched(directory: Path) -> Iterator[Hints]:
@@ -93,7 +97,8 @@ def _watch(directory: Path, stop: threading.Event, hints: Hints, tell: Callable[
                 established = True
                 tell(hints.add_everything)
             if batch:
-                touched = [nfc(os.path.relpath(path, root)) for _, path in batch]
+                paths = {os.path.relpath(path, root) for _, path in batch}
+                touched = paths | set(map(nfc, paths))  # it may be either in the index
                 tell(lambda touched=touched: hints.add(*touched))  # type: ignore[misc]
     except (OSError, RuntimeError) as error:
         # Too many watches, or the directory has gone: looking at everything more often has to do.

@@ -39,6 +39,19 @@ class Kept:
     identity: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A workspace that an account may read, as mentions need it. `revision`: of its last committed change."""
+
+    id: UUID
+    directory: str
+    title: str
+    notes_dir: str
+    revision: int
+    vault: Vault
+    problem: str | None
+
+
 def require_distinct(vaults: Sequence[Path], created: Path | None) -> dict[str, Path]:
     """The directories by the workspace's name.
 
@@ -162,6 +175,13 @@ async def list_workspaces(pool: Pool, account: Account | None) -> list[Workspace
     return [_workspace(row) for row in rows]
 
 
+async def readable(pool: Pool, account: Account | None) -> list[Readable]:
+    """The same, with what mentions need of them."""
+    async with connection(pool) as connected:
+        rows = await connected.fetch(f"{_SELECT} ORDER BY directory", _member(account))
+    return [_readable(row) for row in rows]
+
+
 async def get(pool: Pool, workspace: UUID, account: Account | None) -> Workspace:
     """One workspace. Raises as `require`."""
     return _workspace(await _row(pool, workspace, account))
@@ -278,6 +298,13 @@ async def believe(pool: Pool, directory: str) -> bool:
     return bool(done == "UPDATE 1")
 
 
+async def rebuild(pool: Pool, directory: str) -> bool:
+    """Have the index of a workspace made anew from its files, within `keeping.RESCAN_SECONDS`; false where there is no such workspace."""
+    async with connection(pool) as connected:
+        done = await connected.execute("UPDATE workspaces SET read_as = NULL WHERE directory = $1 AND served", nfc(directory))
+    return bool(done == "UPDATE 1")
+
+
 async def take_belief(pool: Pool, workspace: UUID) -> bool:
     """Whether an operator said so since this was asked last."""
     async with connection(pool) as connected:
@@ -289,7 +316,8 @@ async def take_belief(pool: Pool, workspace: UUID) -> bool:
 
 # $1: a member's account, or null for who may use everything.
 _SELECT = """
-    SELECT id, directory, root, title, notes_dir, notes, problem, available, root_identity, coalesce(members.access, 'write') AS access
+    SELECT id, directory, root, title, notes_dir, notes, revision, problem, available, root_identity,
+        coalesce(members.access, 'write') AS access
     FROM workspaces LEFT JOIN members ON members.workspace = workspaces.id AND members.account_id = $1
     WHERE served AND ($1::uuid IS NULL OR members.access IS NOT NULL)
 """
@@ -299,8 +327,13 @@ async def _row(pool: Pool, workspace: UUID, account: Account | None) -> asyncpg.
     async with connection(pool) as connected:
         row = await connected.fetchrow(f"{_SELECT} AND id = $2", _member(account), workspace)
     if row is None:
-        raise ServiceError(ErrorCode.WORKSPACE_NOT_FOUND, "There is no such workspace.")
+        raise not_found()
     return row
+
+
+def not_found() -> ServiceError:
+    """A workspace that is not there, or not for the asking account."""
+    return ServiceError(ErrorCode.WORKSPACE_NOT_FOUND, "There is no such workspace.")
 
 
 def _member(account: Account | None) -> UUID | None:
@@ -322,6 +355,11 @@ def _workspace(row: asyncpg.Record) -> Workspace:
 def _kept(row: asyncpg.Record) -> Kept:
     vault = Vault(Path(row["root"]), row["notes_dir"])
     return Kept(row["id"], row["directory"], vault, row["problem"], row["root_identity"])
+
+
+def _readable(row: asyncpg.Record) -> Readable:
+    kept = _kept(row)
+    return Readable(kept.id, kept.directory, row["title"], row["notes_dir"], row["revision"], kept.vault, kept.problem)
 
 
 def _title(text: str) -> str:

@@ -18,6 +18,7 @@ from services.notes.durable_file import digest
 from services.notes.entry import Entry
 from services.notes.file_threads import FileThreads
 from services.notes.indexing import as_text, seen_of
+from services.notes.metadata import properties
 from services.notes.note_path import NotePath
 from services.notes.outbox import Outboxes
 from services.notes.patch import patch
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 BUSY_ATTEMPTS = 5
 BUSY_SECONDS = 0.05
 
-type Work = Callable[[VaultWriter], RawNote | None]
+type Work = Callable[[VaultWriter, NotePath], RawNote | None]
 
 
 class NoteWriter:
@@ -59,16 +60,16 @@ class NoteWriter:
         """A new note."""
         data = _data(request.content)
         path = NotePath.parse(request.path)
-        return _there(await self._write(request.workspace, account, path, lambda vault: vault.create(path, data)))
+        return _there(await self._write(request.workspace, account, path, lambda vault, named: vault.create(named, data)))
 
     async def replace(self, request: ReplaceNote, account: Account | None) -> Note:
         """Other text. A note that has gone is another version, too: without the hash it would be created (RFC 9110, 13.2.1)."""
         data = _data(request.content)
         path = NotePath.parse(request.path)
 
-        def work(vault: VaultWriter) -> RawNote:
+        def work(vault: VaultWriter, named: NotePath) -> RawNote:
             try:
-                return vault.replace(path, lambda _: data, request.content_hash)
+                return vault.replace(named, lambda _: data, request.content_hash)
             except NoSuchNote:
                 raise NoteStale(None) from None
 
@@ -82,18 +83,19 @@ class NoteWriter:
             _text(path, data)
             return _valid(patch(data, request.old_text, request.new_text))
 
-        return _there(await self._write(request.workspace, account, path, lambda vault: vault.replace(path, edit, request.content_hash)))
+        work: Work = lambda vault, named: vault.replace(named, edit, request.content_hash)  # noqa: E731
+        return _there(await self._write(request.workspace, account, path, work))
 
     async def move(self, request: MoveNote, account: Account | None) -> Note:
         """Another path. Links in other notes stay as they are (a missing target is reported where it is used)."""
         path, to = NotePath.parse(request.path), NotePath.parse(request.to)
-        work: Work = lambda vault: vault.move(path, to, request.content_hash, lambda data: _text(path, data))  # noqa: E731
+        work: Work = lambda vault, named: vault.move(named, to, request.content_hash, lambda data: _text(path, data))  # noqa: E731
         return _there(await self._write(request.workspace, account, path, work, to=to))
 
     async def delete(self, request: DeleteNote, account: Account | None) -> Empty:
         """Into the trash."""
         path = NotePath.parse(request.path)
-        await self._write(request.workspace, account, path, lambda vault: vault.trash(path, request.content_hash))
+        await self._write(request.workspace, account, path, lambda vault, named: vault.trash(named, request.content_hash))
         return Empty()
 
     async def append(self, request: AppendExchange, account: Account | None) -> Appended:
@@ -108,17 +110,17 @@ class NoteWriter:
 
         created = False
 
-        def work(vault: VaultWriter) -> RawNote:
+        def work(vault: VaultWriter, named: NotePath) -> RawNote:
             nonlocal created
             # Another version, or a note that was not there before: to be tried again, as where another program is writing.
             try:
-                return vault.replace(path, edit)
+                return vault.replace(named, edit)
             except NoteStale:
                 raise NoteBusy from None
             except NoSuchNote:
                 pass
             try:
-                raw = vault.create(path, new)
+                raw = vault.create(named, new)
             except NoteExists as error:
                 if error.current is None:
                     raise
@@ -139,17 +141,17 @@ class NoteWriter:
                 raise ServiceError(ErrorCode.INVALID, "The change does not make what was drafted.")
             return new
 
-        def work(vault: VaultWriter) -> RawNote:
+        def work(vault: VaultWriter, named: NotePath) -> RawNote:
             try:
                 if request.base_hash is None:
-                    return vault.create(path, edit(b""))
-                return vault.replace(path, edit, request.base_hash)
+                    return vault.create(named, edit(b""))
+                return vault.replace(named, edit, request.base_hash)
             except NoSuchNote:
                 raise NoteStale(None) from None
             except (NoteStale, NoteExists) as error:
                 if error.current != request.content_hash:
                     raise
-            return vault.replace(path, lambda data: data, request.content_hash)
+            return vault.replace(named, lambda data: data, request.content_hash)
 
         return _there(await self._write(request.workspace, account, path, work))
 
@@ -184,9 +186,10 @@ class NoteWriter:
         raw: RawNote | None = None
         seen: Seen | None = None
         revision, written = 0, False
-        target = to or path
         try:
             async with self._locks.held(workspace.id) as connected:
+                path = await self._threads.run(workspace.id, workspace.vault.named, path)
+                target = to or path
                 raw, seen = await self._threads.run(workspace.id, _in_vault, workspace, path, target, work)
                 written = True
                 await self._index(connected, workspace.id, path, target, seen)
@@ -218,7 +221,7 @@ def _in_vault(workspace: Kept, path: NotePath, target: NotePath, work: Work) -> 
         ServiceError: as `NoteWriter` says.
     """
     try:
-        raw = work(VaultWriter(workspace.vault, workspace.identity))
+        raw = work(VaultWriter(workspace.vault, workspace.identity), path)
     except NoSuchNote:
         raise not_found(path) from None
     except NoteExists as error:
@@ -289,4 +292,5 @@ def _note(seen: Seen, raw: RawNote, revision: int) -> Note:
         modified_at=modified_at(raw.stat),
         content=raw.data.decode(),
         revision=revision,
+        properties=properties(raw.data.decode()),
     )

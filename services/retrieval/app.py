@@ -7,9 +7,11 @@ from contextlib import AsyncExitStack
 from services.retrieval.backlog import Backlog
 from services.retrieval.embedded_index import EmbeddedIndex
 from services.retrieval.embedding import Embedder
+from services.retrieval.evidence import Evidence
 from services.retrieval.feed import Feed
 from services.retrieval.index_writer import IndexWriter
 from services.retrieval.indexer import Indexer
+from services.retrieval.publications import Publications
 from services.retrieval.reconciliation import Reconciliation
 from services.retrieval.routes import Handlers
 from services.retrieval.runs import Runs
@@ -47,8 +49,12 @@ async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
         indexer = Indexer(pool, bus.client, writer, backlog)
         stack.callback(indexer.close)
         vectors = Vectors(pool, indexer, writer, embedder) if embedder else None
-        searcher = Searcher(pool, bus.client, engine, writer, embedder)
-        handlers = Handlers(pool, bus.client, searcher, Runs(pool, searcher, writer), backlog, indexer, writer, vectors)
+        publications = Publications(writer)
+        searcher = Searcher(pool, bus.client, engine, writer, publications, embedder)
+        stack.push_async_callback(searcher.close)
+        runs = Runs(pool, searcher)
+        evidence = Evidence(pool, runs, publications)
+        handlers = Handlers(pool, bus.client, searcher, runs, evidence, backlog, indexer, publications, vectors)
         feed = Feed(bus.nats, indexer, backlog)
         await feed.open()
         stack.push_async_callback(feed.close)

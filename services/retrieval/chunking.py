@@ -22,6 +22,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from shared.contracts.exchanges import exchanges
+from shared.contracts.front_matter import split
 
 TARGET = 800
 MAXIMUM = 1600
@@ -32,6 +33,7 @@ PIECE = 128_000
 # Each cell of a table costs a kilobyte while it is parsed. Beyond this many bars a piece's tables are cut like paragraphs, between lines.
 BARS_MAX = 20_000
 
+# More than front matter is (`split`): who wants a note kept out must not be let down by a line that is no YAML.
 _FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*(?:\r\n|\n|\r)(.*?)(?:^|(?<=[\r\n]))(?:---|\.\.\.)[ \t]*(?:\r\n|\n|\r|\Z)", re.DOTALL)
 # YAML 1.1 has several words for it.
 _WITHDRAWN = re.compile(r"^retrieval[ \t]*:[ \t]*[\"']?(?:false|no|off)[\"']?[ \t]*(?:#.*)?$", re.IGNORECASE | re.MULTILINE)
@@ -112,8 +114,7 @@ def chunk_note(document: UUID, content: str) -> list[Chunk]:
 
 
 def _spans(content: str) -> Iterator[tuple[tuple[str, ...], _Unit, bool]]:
-    matter = _FRONT_MATTER.match(content)
-    body = matter.end() if matter else int(content.startswith("\ufeff"))
+    body = len(content) - len(split(content).body)
     above: list[tuple[int, str]] = []
     for region, exchange in _regions(content, body):
         lines = _line_starts(content, region)

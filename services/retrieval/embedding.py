@@ -18,15 +18,27 @@ logger = logging.getLogger(__name__)
 
 type Kind = Literal["query", "passage"]
 
-# A passage takes the bundled model half a second.
+# A passage takes the bundled model some tenths of a second.
 PASSAGES_SECONDS = 60.0
 CACHED_QUERIES = 512
 # Of a query's text; models read no more than a few hundred words.
 QUERY_CHARACTERS_MAX = 2000
+RETRY_AFTER_SECONDS_MAX = 300.0
+_REFUSALS = (httpx.codes.BAD_REQUEST, httpx.codes.REQUEST_ENTITY_TOO_LARGE, httpx.codes.UNPROCESSABLE_ENTITY)
 
 
 class EmbeddingError(Exception):
-    """The endpoint could not be asked, or answered something else. The text is for a person and holds no key."""
+    """The endpoint could not be asked, or answered something else. The text is for a person and holds no key.
+
+    Attributes:
+        refused: it is these texts that it does not take; asking again is of no use.
+        retry_after: seconds, where the endpoint has said how long to wait.
+    """
+
+    def __init__(self, text: str, *, refused: bool = False, retry_after: float = 0.0) -> None:
+        super().__init__(text)
+        self.refused = refused
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +49,13 @@ class _Rule:
     query_prefix: str = ""
     passage_prefix: str = ""
     says_input_type: bool = False
+    # In one request: elsewhere it is the way there that takes the time, here the model.
+    passages_at_once: int = 64
 
 
 # The bundled server's own name for its model. It has a field for the kind, and puts the model's prefixes itself.
-BUNDLED_MODEL = "multilingual-e5-small"
-_BUNDLED = _Rule("input_type", says_input_type=True)
+BUNDLED_MODEL = "multilingual-e5-small+all-minilm-l6-v2"
+_BUNDLED = _Rule("input_type", says_input_type=True, passages_at_once=8)
 _E5 = _Rule("e5", "query: ", "passage: ")
 _BGE_EN = _Rule("bge-en", "Represent this sentence for searching relevant passages: ")
 _BGE_ZH = _Rule("bge-zh", "为这个句子生成表示以用于检索相关文章：")
@@ -65,6 +79,7 @@ class Embedder:
 
     def __init__(self, base_url: str, api_key: str | None, model: str) -> None:
         self.model = model
+        self._base_url, self._api_key = base_url, api_key
         self._rule = rule_for(model)
         self._url = f"{base_url.rstrip('/')}/embeddings"
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -82,6 +97,15 @@ class Embedder:
     def makes(self, space: str | None) -> bool:
         """Whether the vectors of this model are of that space, as far as that can be said without asking it."""
         return space is not None and space.startswith(f"{self.model}/") and space.endswith(f"/{self._rule.name}")
+
+    @property
+    def passages_at_once(self) -> int:
+        """How many passages to ask for in one request."""
+        return self._rule.passages_at_once
+
+    def of_space(self, space: str) -> "Embedder":
+        """The model that made the vectors of that space, asked at the same address. Whether it is still served there is not known."""
+        return Embedder(self._base_url, self._api_key, space.rsplit("/", 2)[0])
 
     async def query(self, text: str, seconds: float) -> bytes:
         """The float32 vector of a query; the last ones are remembered.
@@ -129,8 +153,17 @@ class Embedder:
                 raise EmbeddingError(f"The embedding model did not answer ({type(error).__name__}).") from error
             if response.status_code != httpx.codes.OK:
                 span.set_attribute("error.type", str(response.status_code))
-                raise EmbeddingError(f"The embedding model answered with status {response.status_code}.")
+                raise EmbeddingError(
+                    f"The embedding model answered with status {response.status_code}.",
+                    refused=response.status_code in _REFUSALS,
+                    retry_after=_retry_after(response),
+                )
             return _vectors(response.content, len(texts))
+
+
+def _retry_after(response: httpx.Response) -> float:
+    given = response.headers.get("retry-after", "")
+    return min(float(given), RETRY_AFTER_SECONDS_MAX) if given.isascii() and given.isdigit() else 0.0
 
 
 def _vectors(body: bytes, count: int) -> list[bytes]:

@@ -1,29 +1,36 @@
 """Two rankings to one, by normalised scores.
 
-Each leg's scores are stretched to 0..1 and added, half and half. Ranks alone (RRF) lose how sure a leg was: a weak leg ruins a strong
-one's order. A leg that is missing leaves the other's order as it is.
+Each leg's scores are stretched to 0..1 and added, by a share that depends on the query's script. Ranks alone (RRF) lose how sure a leg
+was: a weak leg ruins a strong one's order. A leg that is missing leaves the other's order as it is.
 """
 
 from collections.abc import Sequence
 from uuid import UUID
 
+from services.retrieval.tokens import has_cjk
 from shared.contracts.index import Scored
 
-SPARSE_SHARE = 0.5
+# What words count for: in Chinese, where every pair of characters is one, more than in English, where meaning has many words.
+WORDS_SHARE = 0.4
+WORDS_SHARE_CJK = 0.5
 # Cosines that lie closer together than this say nothing: among a few candidates they would be stretched to the whole range.
 DENSE_SPAN_MIN = 0.05
 
 
-def fuse(sparse: Sequence[Scored], dense: Sequence[Scored], limit: int) -> list[tuple[UUID, float]]:
-    """Ids and scores, best first; between equals the one with the words. `limit` is how many each leg was asked for."""
-    # All chunks that have any of the words are in the leg unless it is full: those outside have no score at all.
-    by_words = _normalised(sparse, 0.0 if len(sparse) < limit else None, 0.0)
+def words_share(query: str) -> float:
+    """How much of the score is the words'."""
+    return WORDS_SHARE_CJK if has_cjk(query) else WORDS_SHARE
+
+
+def fuse(sparse: Sequence[Scored], dense: Sequence[Scored], share: float, *, all_words: bool) -> list[tuple[UUID, float]]:
+    """Ids and scores, best first; between equals the one with the words. `all_words`: no passage outside `sparse` has any of the words."""
+    by_words = _normalised(sparse, 0.0 if all_words else None, 0.0)
     by_vectors = _normalised(dense, None, DENSE_SPAN_MIN)
     if not by_words or not by_vectors:
         scores = by_words or by_vectors
     else:
         ids = {**by_words, **by_vectors}
-        scores = {one: SPARSE_SHARE * by_words.get(one, 0.0) + (1 - SPARSE_SHARE) * by_vectors.get(one, 0.0) for one in ids}
+        scores = {one: share * by_words.get(one, 0.0) + (1 - share) * by_vectors.get(one, 0.0) for one in ids}
     return sorted(scores.items(), key=lambda item: (-item[1], -by_words.get(item[0], 0.0), item[0].int))
 
 

@@ -1,8 +1,9 @@
 """Brings the index to what the tables say, and notices when it is not.
 
-Chunks that are not in the index and removals are worked off in order; whoever commits changes calls `drain`, and `run` repeats what
-failed. An index that lost its points (wiped, damaged, another one) is filled again from the tables: words and dense vectors are kept
-there, nothing is cut or embedded anew.
+What is published is in the index before: searches find it there from the moment the transaction is committed, and what it replaces a
+while longer, for those that still read the publication before. `run` writes what a failure left over and removes what is due. An index that
+lost its points (wiped, damaged, another one) is filled again from the tables: words and dense vectors are kept there, nothing is cut or
+embedded anew.
 """
 
 import asyncio
@@ -10,12 +11,15 @@ import base64
 import contextlib
 import logging
 from collections.abc import Sequence
+from itertools import batched
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 
-from services.retrieval.documents import sparse
-from services.retrieval.passages import ancestors, searchable_tags
+from services.retrieval import documents, held
+from services.retrieval.documents import Change, sparse
+from services.retrieval.passages import CutNote, ancestors, searchable_tags
 from services.retrieval.vector_index import VectorIndex
 from shared.contracts.errors import ServiceError
 from shared.contracts.index import DenseVector, Point
@@ -25,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 POINTS_PER_WRITE = 128
 REMOVALS_PER_WRITE = 512
+# A point that was written and never published goes after this.
+STAGED_SECONDS = 120.0
 RETRY_SECONDS = 2.0
 CHECK_SECONDS = 15.0
 CONFIRM_SECONDS = 1.0
@@ -56,11 +62,70 @@ class IndexWriter:
         async with connection(self._pool) as db:
             self.space = await db.fetchval("SELECT space FROM embedding_space")
 
+    async def publish(self, changes: Sequence[tuple[Change, UUID | None]], *, by_hand: UUID | None = None) -> set[UUID]:
+        """Store changes as `documents.commit` does, the index first: what is published is in it, or said not to be.
+
+        Raises:
+            ServiceError: the database is away; nothing is published.
+        """
+        async with self._lock:
+            written: dict[UUID, bool] = {}
+            if self._complete:
+                try:
+                    written = await self._stage(changes, by_hand)
+                except ServiceError as error:
+                    # Published all the same: found by words in the tables until it is in the index.
+                    logger.warning("The index could not be written: %s", error.detail)
+                    self.suspect()
+            try:
+                return await documents.commit(self._pool, changes, written, by_hand=by_hand)
+            finally:
+                if not self._complete:
+                    # The check that is under way may have looked for what is unwritten before this was.
+                    self._check_due.set()
+
+    async def _stage(self, changes: Sequence[tuple[Change, UUID | None]], by_hand: UUID | None) -> dict[UUID, bool]:
+        """Have the points in the index that these changes will need; nobody finds them before they are published."""
+        async with connection(self._pool) as db:
+            manual = await held.manual(db, {change.workspace for change, _ in changes}) - {by_hand}
+            cut = [change for change, _ in changes if isinstance(change, CutNote) and change.workspace not in manual]
+            passages = {passage.point: (note, passage) for note in cut for passage in note.passages}
+            there = await db.fetch("SELECT point FROM chunks WHERE point = ANY($1) AND in_index", list(passages))
+            for row in there:
+                del passages[row["point"]]
+            if not passages:
+                return {}
+            await db.execute(
+                "INSERT INTO removals (point, due_at) SELECT unnest($1::uuid[]), now() + $2::float * interval '1 second' "
+                "ON CONFLICT (point) DO UPDATE SET due_at = excluded.due_at, certain = false",
+                list(passages), STAGED_SECONDS,
+            )  # fmt: skip
+            known = await db.fetch(
+                "SELECT passage_sha, vector FROM vectors WHERE space = $1 AND passage_sha = ANY($2)",
+                self.space, [passage.passage_sha for _, passage in passages.values()],
+            )  # fmt: skip
+        document_of = {id(change): document for change, document in changes}
+        vectors = {row["passage_sha"]: row["vector"] for row in known}
+        points = [
+            Point(
+                id=point,
+                sparse=passage.words,
+                dense=_encoded(vectors.get(passage.passage_sha)),
+                payload=_payload(note.workspace, document_of[id(note)], note.path, note.tags, exchange=passage.chunk.exchange),
+            )
+            for point, (note, passage) in passages.items()
+        ]
+        for some in batched(points, POINTS_PER_WRITE):
+            await self._index.upsert(some)
+        return {point.id: point.dense is not None for point in points}
+
     async def drain(self) -> None:
         """Write what is due. Raises `ServiceError` where the index or the database is away; all that is left stays due."""
-        async with self._lock:
-            while await self._write_removals() or await self._write_points():
-                pass
+        while True:
+            # What is published meanwhile need not wait for all of it.
+            async with self._lock:
+                if not (await self._write_removals() or await self._write_points()):
+                    return
 
     async def run(self) -> None:
         """Check the index now and then, and write what a failure left over; for ever."""
@@ -80,75 +145,84 @@ class IndexWriter:
     async def check(self) -> None:
         """Compare the number of points with the tables, and fill the index again where they differ."""
         await self.drain()
-        if (counted := await self._count()) is None:
+        async with self._lock:
+            counted = await self._count()
+        if counted is None:
             self._complete = True
             return
-        self._complete = False
         # Another instance may have been between its two writes: only what is the same a moment later is a difference.
         await asyncio.sleep(CONFIRM_SECONDS)
         async with self._lock:
             if await self._count() != counted:
                 self._check_due.set()
                 return
-            points, expected = counted
-            logger.warning("The index has %d points where the tables have %d; filling it again", points, expected)
-            if points > expected:
+            self._complete = False
+            points, least, most = counted
+            logger.warning("The index has %d points where the tables have %d to %d; filling it again", points, least, most)
+            if points > most:
                 await self._index.clear()
-            await self._forget()
+            await self._forget(cleared=points > most)
         await self.drain()
         self._complete = True
 
-    async def _count(self) -> tuple[int, int] | None:
-        """The points in the index and those that the tables say are there; None where they agree."""
+    async def _count(self) -> tuple[int, int, int] | None:
+        """The points in the index, and the least and the most that the tables say are there; None where they agree."""
         points = await self._index.count()
         async with connection(self._pool) as db:
-            expected = await db.fetchval("SELECT count(*) FROM chunks WHERE in_index")
-        return None if points == expected else (points, expected)
+            row = await db.fetchrow(
+                "SELECT (SELECT count(*) FROM chunks WHERE in_index) + (SELECT count(*) FROM removals WHERE certain) AS least, "
+                "(SELECT count(*) FROM removals WHERE NOT certain) + (SELECT count(*) FROM chunks WHERE NOT in_index) AS more"
+            )
+        assert row is not None
+        least, most = row["least"], row["least"] + row["more"]
+        return None if least <= points <= most else (points, least, most)
 
     async def begin_space(self, space: str) -> None:
-        """Start over with another embedding space: the old vectors are near to nothing in it. Words stay searchable in the tables."""
+        """Start over with another embedding space: the old vectors are near to nothing in it. Words are looked up in the tables until the
+        index is filled again.
+        """
         async with self._lock:
-            self._complete = False
-            await self._index.clear()
-            await self._forget()
+            if self.space is not None:
+                self._complete = False
+                await self._index.clear()
+                await self._forget(cleared=True)
             async with transaction(self._pool) as db:
                 await db.execute(
                     "INSERT INTO embedding_space (space) VALUES ($1) ON CONFLICT (single) DO UPDATE SET space = excluded.space", space
                 )
+                await db.execute("UPDATE chunks SET embedded = false WHERE embedded", timeout=60)
             self.space = space
-        await self.drain()
-        self._complete = True
+        self._check_due.set()
 
-    async def set_dense(self, vectors: Sequence[tuple[UUID, bytes, bytes]]) -> None:
-        """Give chunks (id, passage hash, float32 vector) their dense vectors."""
+    async def set_dense(self, vectors: Sequence[tuple[UUID, bytes]]) -> None:
+        """Give points their dense vectors (float32)."""
         async with self._lock:
-            await self._index.set_dense([DenseVector(id=one, dense=base64.b64encode(vector).decode()) for one, _, vector in vectors])
+            await self._index.set_dense([DenseVector(id=one, dense=base64.b64encode(vector).decode()) for one, vector in vectors])
             async with transaction(self._pool) as db:
-                workspaces = await db.fetch(
-                    "UPDATE chunks c SET dense = true FROM unnest($1::uuid[], $2::bytea[]) AS v(id, sha) "
-                    "WHERE c.id = v.id AND c.passage_sha = v.sha AND c.in_index RETURNING c.workspace",
-                    [one for one, _, _ in vectors], [sha for _, sha, _ in vectors],
-                )  # fmt: skip
-                await _raise_vectors(db, {row["workspace"] for row in workspaces})
+                points = [one for one, _ in vectors]
+                await db.execute("UPDATE chunks SET dense = true WHERE point = ANY($1) AND in_index", points)
+                await _publish_vectors(db, points)
 
-    async def _forget(self) -> None:
-        async with connection(self._pool) as db:
+    async def _forget(self, *, cleared: bool) -> None:
+        async with transaction(self._pool) as db:
             await db.execute("UPDATE chunks SET in_index = false, dense = false WHERE in_index OR dense", timeout=60)
+            await db.execute("DELETE FROM removals WHERE certain" if cleared else "UPDATE removals SET certain = false WHERE certain")
 
     async def _write_removals(self) -> bool:
-        async with connection(self._pool) as db:
-            ids = [row["chunk"] for row in await db.fetch("SELECT chunk FROM removals LIMIT $1", REMOVALS_PER_WRITE)]
-        if not ids:
-            return False
-        await self._index.delete(ids)
-        async with connection(self._pool) as db:
-            await db.execute("DELETE FROM removals WHERE chunk = ANY($1)", ids)
+        # Whoever needs such a point again waits for the row, and then writes it again.
+        async with transaction(self._pool) as db:
+            due = "SELECT point FROM removals WHERE due_at <= now() ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED"
+            ids = [row["point"] for row in await db.fetch(due, REMOVALS_PER_WRITE)]
+            if not ids:
+                return False
+            await self._index.delete(ids)
+            await db.execute("DELETE FROM removals WHERE point = ANY($1)", ids)
         return True
 
     async def _write_points(self) -> bool:
         async with connection(self._pool) as db:
             rows = await db.fetch(
-                "SELECT c.id, c.workspace, c.document, c.tokens, c.weights, c.exchange, c.point_hash, d.path, d.tags, v.vector "
+                "SELECT c.point, c.workspace, c.document, c.tokens, c.weights, c.exchange, d.path, d.tags, v.vector "
                 "FROM chunks c JOIN documents d ON d.id = c.document "
                 "LEFT JOIN vectors v ON v.space = $1 AND v.passage_sha = c.passage_sha WHERE NOT c.in_index LIMIT $2",
                 self.space, POINTS_PER_WRITE,
@@ -159,37 +233,46 @@ class IndexWriter:
         async with transaction(self._pool) as db:
             await db.execute(
                 "UPDATE chunks c SET in_index = true, dense = c.dense OR w.dense "
-                "FROM unnest($1::uuid[], $2::bytea[], $3::boolean[]) AS w(id, hash, dense) WHERE c.id = w.id AND c.point_hash = w.hash",
-                [row["id"] for row in rows], [row["point_hash"] for row in rows], [row["vector"] is not None for row in rows],
+                "FROM unnest($1::uuid[], $2::boolean[]) AS w(point, dense) WHERE c.point = w.point",
+                [row["point"] for row in rows], [row["vector"] is not None for row in rows],
             )  # fmt: skip
             # Gone since they were read: the removal may have been worked off before the point was written.
             await db.execute(
-                "INSERT INTO removals SELECT one FROM unnest($1::uuid[]) AS one WHERE NOT EXISTS (SELECT FROM chunks WHERE id = one) "
-                "ON CONFLICT DO NOTHING",
-                [row["id"] for row in rows],
+                "INSERT INTO removals (point) SELECT one FROM unnest($1::uuid[]) AS one "
+                "WHERE NOT EXISTS (SELECT FROM chunks WHERE point = one) ON CONFLICT DO NOTHING",
+                [row["point"] for row in rows],
             )
-            await _raise_vectors(db, {row["workspace"] for row in rows if row["vector"] is not None})
+            await _publish_vectors(db, [row["point"] for row in rows if row["vector"] is not None])
         return True
 
 
-async def _raise_vectors(db: Connection, workspaces: set[UUID]) -> None:
-    if workspaces:
-        await db.execute(
-            "UPDATE publications SET vector_generation = vector_generation + 1, vectors_at = now() WHERE workspace = ANY($1)",
-            sorted(workspaces),
-        )
+async def _publish_vectors(db: Connection, points: Sequence[UUID]) -> None:
+    """Their vectors are known. It makes another publication of the vectors, unless they were known before."""
+    rows = await db.fetch("UPDATE chunks SET embedded = true WHERE point = ANY($1) AND NOT embedded RETURNING workspace", points)
+    await db.execute(
+        "UPDATE publications SET vector_generation = vector_generation + 1, vectors_at = now() WHERE workspace = ANY($1)",
+        sorted({row["workspace"] for row in rows}),
+    )
 
 
 def _point(row: asyncpg.Record) -> Point:
     return Point(
-        id=row["id"],
+        id=row["point"],
         sparse=sparse(row["tokens"], row["weights"]),
-        dense=base64.b64encode(row["vector"]).decode() if row["vector"] is not None else None,
-        payload={
-            "workspace": str(row["workspace"]),
-            "document": str(row["document"]),
-            "ancestors": ancestors(row["path"]),
-            "tags": searchable_tags(row["tags"]),
-            "exchange": row["exchange"],
-        },
+        dense=_encoded(row["vector"]),
+        payload=_payload(row["workspace"], row["document"], row["path"], row["tags"], exchange=row["exchange"]),
     )
+
+
+def _payload(workspace: UUID, document: UUID | None, path: str, tags: list[str], *, exchange: bool) -> dict[str, Any]:
+    return {
+        "workspace": str(workspace),
+        "document": str(document),
+        "ancestors": ancestors(path),
+        "tags": searchable_tags(tags),
+        "exchange": exchange,
+    }
+
+
+def _encoded(vector: bytes | None) -> str | None:
+    return None if vector is None else base64.b64encode(vector).decode()

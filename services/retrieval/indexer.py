@@ -1,27 +1,27 @@
 """Takes notes that changed into the tables and the index.
 
 Whatever says that a note changed, its state is asked of the notes service, cut in a thread, and stored in one transaction with its
-neighbours'; then the index is written. A reader that comes late is refused by the note's revision.
+neighbours', after the index has what it will need. A reader that comes late is refused by the note's revision.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import batched
 from typing import cast
 from uuid import UUID
 
-from services.retrieval import documents
+from services.retrieval import documents, held
 from services.retrieval.backlog import Backlog
 from services.retrieval.documents import Change, Gone, Known, Moved
 from services.retrieval.index_writer import IndexWriter
-from services.retrieval.passages import CutNote, cut_note
+from services.retrieval.passages import CUT_VERSION, CutNote, cut_note
 from shared.contracts import notes
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import ReadNote
-from shared.database.pool import Pool
+from shared.database.pool import Pool, connection
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
 
@@ -67,7 +67,7 @@ class Indexer:
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "cutting")
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
-        self._writing: asyncio.Task[None] | None = None
+        self._publishing: asyncio.Task[None] | None = None
         self.last_error: str | None = None
 
     @property
@@ -87,21 +87,22 @@ class Indexer:
             try:
                 failed = await self._apply(batch)
             finally:
-                await self._written()
+                await self._published()
         if not failed:
             self.last_error = None
         return failed
 
     async def _apply(self, batch: Sequence[Dirty]) -> list[Dirty]:
         failed: list[Dirty] = []
-        held: list[tuple[Change, UUID | None]] = []
+        ready: list[tuple[Change, UUID | None]] = []
         for part in batched(batch, READS_AT_ONCE):
             # In order, and moves before what reads their paths: a document's id goes with the move.
             moves = [Moved(one.workspace, one.moved_from, one.path, one.revision) for one in part if one.moved_from and one.revision]
             if moves:
-                await self._commit(held)
-                held = []
+                await self._commit(ready)
+                ready = []
                 await self._commit([(move, None) for move in moves])
+                await self._published()
             for one, prepared in zip(part, await self._prepare_all(part), strict=True):
                 if isinstance(prepared, ServiceError):
                     self.last_error = f"A note could not be read: {prepared.detail}"
@@ -109,35 +110,28 @@ class Indexer:
                 elif prepared is None:
                     self._backlog.done(one.workspace, one.path, one.revision)
                 else:
-                    held.append(prepared)
-            if sum(len(change.passages) for change, _ in held if isinstance(change, CutNote)) >= CHUNKS_PER_COMMIT:
-                await self._commit(held)
-                held = []
-        await self._commit(held)
+                    ready.append(prepared)
+            if sum(len(change.passages) for change, _ in ready if isinstance(change, CutNote)) >= CHUNKS_PER_COMMIT:
+                await self._commit(ready)
+                ready = []
+        await self._commit(ready)
         return failed
 
     async def _commit(self, changes: list[tuple[Change, UUID | None]]) -> None:
-        if not changes:
-            return
-        await documents.commit(self._pool, changes)
-        await self._written()
-        # The index is written while the next notes are cut.
-        self._writing = asyncio.create_task(self._write_index([change for change, _ in changes]))  # noqa: RUF006 - awaited by _written
+        """Publish a batch while the next one is read and cut."""
+        await self._published()
+        if changes:
+            self._publishing = asyncio.create_task(self._publish(changes), name="publish")
 
-    async def _written(self) -> None:
-        """Until the index has what was committed, or has failed to take it."""
-        if self._writing is not None:
-            writing, self._writing = self._writing, None
-            await writing
+    async def _published(self) -> None:
+        """Until the batch before is published. Raises what kept it from that."""
+        if self._publishing is not None:
+            publishing, self._publishing = self._publishing, None
+            await publishing
 
-    async def _write_index(self, changes: Sequence[Change]) -> None:
-        try:
-            await self._writer.drain()
-        except ServiceError as error:
-            # Stored all the same: found by words in the tables until the index writer has tried again.
-            logger.warning("The index could not be written: %s", error.detail)
-            self._writer.suspect()
-        for change in changes:
+    async def _publish(self, changes: Sequence[tuple[Change, UUID | None]], *, by_hand: UUID | None = None) -> None:
+        await self._writer.publish(changes, by_hand=by_hand)
+        for change, _ in changes:
             if not isinstance(change, Moved):
                 self._backlog.done(change.workspace, change.path, change.revision)
 
@@ -146,23 +140,25 @@ class Indexer:
         for one in batch:
             by_workspace.setdefault(one.workspace, []).append(one.path)
         known = {workspace: await documents.known(self._pool, workspace, paths) for workspace, paths in by_workspace.items()}
-        work = (self._prepare(one, known[one.workspace].get(one.path)) for one in batch)
+        async with connection(self._pool) as db:
+            waiting = {workspace: await held.among(db, workspace, paths) for workspace, paths in by_workspace.items()}
+        work = (self._prepare(one, known[one.workspace].get(one.path), held=one.path in waiting[one.workspace]) for one in batch)
         prepared = await asyncio.gather(*work, return_exceptions=True)
         for outcome in prepared:
             if isinstance(outcome, BaseException) and not isinstance(outcome, ServiceError):
                 raise outcome
         return cast("list[_Prepared]", prepared)
 
-    async def _prepare(self, one: Dirty, stored: Known | None) -> _Prepared:
-        """The change to store; None where there is nothing to do."""
-        if stored is not None and one.content_hash is not None and stored.is_of(one.content_hash) and not one.moved_from:
+    async def _prepare(self, one: Dirty, stored: Known | None, vacated: Collection[str] = (), *, held: bool = False) -> _Prepared:
+        """The change to store; None where there is nothing to do. `held`: another change of the note waits to be published."""
+        if stored is not None and one.content_hash is not None and stored.is_of(one.content_hash) and not one.moved_from and not held:
             return None
         try:
             async with self._reading:
                 note = await self._client.ask(notes.NOTE_READ, ReadNote(workspace=one.workspace, path=one.path), Scope.root(READ_SECONDS))
         except ServiceError as error:
-            return self._unread(one, stored, error)
-        document = stored.id if stored else await documents.document_id(self._pool, one.workspace, note.path, one.moved_from)
+            return self._unread(one, stored, error, held=held)
+        document = stored.id if stored else await documents.document_id(self._pool, one.workspace, note.path, one.moved_from, vacated)
         try:
             cut = await asyncio.get_running_loop().run_in_executor(self._thread, cut_note, one.workspace, document, note)
         except Exception:  # one note that breaks the cutting must not keep the others from being found
@@ -170,15 +166,46 @@ class Indexer:
             return ServiceError(ErrorCode.INTERNAL, "it could not be cut into passages")
         return cut, document
 
-    def _unread(self, one: Dirty, stored: Known | None, error: ServiceError) -> _Prepared:
+    def _unread(self, one: Dirty, stored: Known | None, error: ServiceError, *, held: bool) -> _Prepared:
         if error.code is ErrorCode.WORKSPACE_NOT_FOUND:
             return None  # no longer served: what is known of it stays
         if error.code not in (ErrorCode.NOTE_NOT_FOUND, ErrorCode.NOTE_UNREADABLE, ErrorCode.PATH_INVALID):
             return error
         if stored is None:
-            return None
+            return (Gone(one.workspace, one.path, one.revision), None) if held else None
         revision = one.revision if one.missed is None else None
         return Gone(one.workspace, one.path, revision if revision is not None else stored.revision, one.missed), None
+
+    async def publish(self, workspace: UUID) -> None:
+        """Publish all that is held of a workspace, in one transaction.
+
+        Raises:
+            ServiceError: a note cannot be read just now, or the database is away; nothing is published.
+        """
+        async with self._lock:
+            async with connection(self._pool) as db:
+                waiting = await held.of(db, workspace)
+            stored = await documents.known(self._pool, workspace)
+            changes: list[tuple[Change, UUID | None]] = []
+            vacated: set[str] = set()
+            for one in waiting:
+                if one.moved_from in stored and one.path not in stored:
+                    stored[one.path] = stored.pop(one.moved_from)
+                    vacated.add(one.moved_from)
+                    changes.append((Moved(workspace, one.moved_from, one.path, one.revision), None))
+            # Also what an earlier version of the service cut, and was left as it was published.
+            present = [Dirty(workspace, one.path, revision=one.revision) for one in waiting if one.content_hash is not None]
+            present += [Dirty(workspace, path) for path, known in stored.items() if known.cut_version != CUT_VERSION]
+            present = list({one.path: one for one in reversed(present)}.values())
+            for prepared in await asyncio.gather(*(self._prepare(one, stored.get(one.path), vacated) for one in present)):
+                if isinstance(prepared, ServiceError):
+                    raise prepared
+                if prepared is not None:
+                    changes.append(prepared)
+            gone = [one for one in waiting if one.content_hash is None]
+            changes += [(Gone(workspace, one.path, one.revision), None) for one in gone]
+            if changes:
+                await self._publish(changes, by_hand=workspace)
 
     def close(self) -> None:
         """Let the thread go."""

@@ -1,10 +1,11 @@
 """A note made ready to be stored: its chunks with their words, and what names each of them."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import orjson
 
@@ -14,7 +15,9 @@ from shared.contracts.index import SparseVector
 from shared.contracts.notes import Note
 
 # Raised when the same note would be cut into other chunks, or get other words: notes that were cut before are then cut anew.
-CUT_VERSION = 1
+CUT_VERSION = 2
+
+_WEB_ADDRESS = re.compile(r"https?://[^\s\0]{1,2000}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,11 @@ class Passage:
     passage_sha: bytes
     words: SparseVector
     point_hash: bytes
+
+    @property
+    def point(self) -> UUID:
+        """Names the chunk as the index holds it. The point of that name never changes: other words or filters make another."""
+        return uuid5(self.chunk.block_id, self.point_hash.hex())
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,8 @@ class CutNote:
     content_hash: str
     revision: int
     modified_at: datetime
+    source_url: str | None
+    category: str | None
     excluded: bool
     passages: list[Passage]
 
@@ -52,7 +62,22 @@ def cut_note(workspace: UUID, document: UUID, note: Note) -> CutNote:
     excluded = is_withdrawn(content)
     chunks = [] if excluded else chunk_note(document, content)
     passages = [_passage(chunk, title, ancestors(note.path), searchable_tags(tags)) for chunk in chunks]
-    return CutNote(workspace, note.path, title, tags, note.content_hash, note.revision, note.modified_at, excluded, passages)
+    return CutNote(
+        *(workspace, note.path, title, tags, note.content_hash, note.revision, note.modified_at),
+        *(_source(note), _category(note), excluded, passages),
+    )
+
+
+def _source(note: Note) -> str | None:
+    """Where the note's text is from (RC-5): the front matter's `source` or `url`, where that is an address of the web."""
+    given = (note.properties.get(name, "").strip() for name in ("source", "url"))
+    return next((url for url in given if _WEB_ADDRESS.fullmatch(url)), None)
+
+
+def _category(note: Note) -> str | None:
+    """What kind of note it is (RC-5): the front matter's `category`, else the outermost folder."""
+    folder, slash, _ = note.path.partition("/")
+    return note.properties.get("category", "").strip() or (folder if slash else None)
 
 
 def _passage(chunk: Chunk, title: str, folders: list[str], tags: list[str]) -> Passage:

@@ -6,14 +6,15 @@ from uuid import UUID
 
 import asyncpg
 
-from services.retrieval import documents
+from services.retrieval import documents, held
 from services.retrieval.backlog import Backlog
+from services.retrieval.documents import Known
 from services.retrieval.indexer import Dirty, Indexer
 from shared.contracts import notes
 from shared.contracts.errors import ServiceError
 from shared.contracts.notes import ListNotes, NoteSummary
 from shared.contracts.subject import Empty
-from shared.database.pool import UNAVAILABLE, Pool
+from shared.database.pool import UNAVAILABLE, Pool, connection
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
 
@@ -59,16 +60,29 @@ class Reconciliation:
 
     async def _differences(self, workspace: UUID) -> list[Dirty]:
         stored = await documents.known(self._pool, workspace)
+        waiting = await self._waiting(workspace)
         present = await self._listed(workspace)
         present.sort(key=lambda note: note.modified_at, reverse=True)
         changed = [
             Dirty(workspace, note.path, note.content_hash)
             for note in present
-            if (known := stored.get(note.path)) is None or not known.is_of(note.content_hash)
+            if not _is_known(note.content_hash, stored.get(note.path), waiting, note.path)
         ]
         paths = {note.path for note in present}
-        missed = [Dirty(workspace, path, missed=known.content_hash) for path, known in stored.items() if path not in paths]
+        missed = [
+            Dirty(workspace, path, missed=known.content_hash)
+            for path, known in stored.items()
+            if path not in paths and (waiting is None or path not in waiting or waiting[path] is not None)
+        ]
+        missed += [Dirty(workspace, path) for path, kept in (waiting or {}).items() if kept and path not in paths and path not in stored]
         return changed + missed
+
+    async def _waiting(self, workspace: UUID) -> dict[str, str | None] | None:
+        """What is held, by path, with its content's hash; None where every change publishes."""
+        async with connection(self._pool) as db:
+            if not await held.manual(db, [workspace]):
+                return None
+            return {one.path: one.content_hash for one in await held.of(db, workspace)}
 
     async def _listed(self, workspace: UUID) -> list[NoteSummary]:
         found: list[NoteSummary] = []
@@ -79,3 +93,11 @@ class Reconciliation:
             found += page.items
             if (cursor := page.next_cursor) is None:
                 return found
+
+
+def _is_known(content_hash: str, stored: Known | None, waiting: dict[str, str | None] | None, path: str) -> bool:
+    """Whether the note is as it was published, or as it is held."""
+    if waiting is None:
+        return stored is not None and stored.is_of(content_hash)
+    # A publication by hand stays as it was cut.
+    return waiting[path] == content_hash if path in waiting else stored is not None and stored.content_hash == content_hash

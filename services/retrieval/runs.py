@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
-from services.retrieval import publications
-from services.retrieval.index_writer import IndexWriter
+from services.retrieval.publications import Seen
 from services.retrieval.search import Answer, Found, Searcher
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import Workspace
@@ -15,7 +14,6 @@ from shared.contracts.retrieval import (
     CatalogRevision,
     CreateRun,
     ListRuns,
-    Publication,
     Run,
     RunChunk,
     RunDocument,
@@ -26,6 +24,7 @@ from shared.contracts.retrieval import (
 )
 from shared.database.pool import Pool, connection, transaction
 from shared.messaging.scope import Account, Scope
+from shared.telemetry import tracing
 
 PAGE_SIZE_MAX = 100
 
@@ -33,28 +32,34 @@ PAGE_SIZE_MAX = 100
 class Runs:
     """Makes runs and reads them back."""
 
-    def __init__(self, pool: Pool, searcher: Searcher, writer: IndexWriter) -> None:
+    def __init__(self, pool: Pool, searcher: Searcher) -> None:
         self._pool = pool
         self._searcher = searcher
-        self._writer = writer
 
     async def create(self, request: CreateRun, scope: Scope) -> Run:
         """Search, and keep what was found. Where nothing can be searched the run is kept as failed, if it can be."""
         began = time.perf_counter()
+        told: dict[str, str | int] = {"mode": request.mode}
         try:
             answer = await self._searcher.search(request.mode, request.query, request.filters, request.limit, scope)
         except ServiceError as error:
+            told["error.type"] = error.code.value
             if error.code is not ErrorCode.RETRIEVAL_UNAVAILABLE:
                 raise
             answer = None
+        finally:
+            told["duration_ms"] = took_ms = round((time.perf_counter() - began) * 1000)
+            if "error.type" in told:
+                tracing.current().add_event("retrieval.run.failed", told)
         async with transaction(self._pool) as db:
-            seen = await publications.of(db, [one.id for one in answer.searched], self._writer.space) if answer else []
-            run = _run(request, answer, seen, round((time.perf_counter() - began) * 1000))
+            run = _run(request, answer, took_ms)
             owner = scope.account.id if scope.account else None
             body = run.model_dump(mode="json")
             await db.execute(
                 "INSERT INTO runs (id, account, created_at, body) VALUES ($1, $2, $3, $4)", run.id, owner, run.created_at, body
             )
+        if answer is not None:
+            tracing.current().add_event("retrieval.run.completed", {**told, "hits": len(run.results), "status": run.status})
         return run
 
     async def get(self, run: UUID, account: Account | None) -> Run:
@@ -94,16 +99,9 @@ def _owner(account: Account | None) -> UUID | None:
     return account.id if account is not None and account.role != "admin" else None
 
 
-def _run(request: CreateRun, answer: Answer | None, seen: Sequence[Publication], took_ms: int) -> Run:
-    vectors = None
-    if answer is not None and answer.dense_used:
-        vectors = [
-            VectorPublication(
-                workspace=one.workspace, id=one.vector.id, generation=one.vector.generation, embedding_space=one.vector.embedding_space
-            )
-            for one in seen
-            if one.vector is not None
-        ]
+def _run(request: CreateRun, answer: Answer | None, took_ms: int) -> Run:
+    seen = answer.seen if answer else []
+    vectors = vector_publications(seen) if answer is not None and answer.dense_used else None
     directories = {one.id: one for one in answer.searched} if answer else {}
     return Run(
         id=uuid4(),
@@ -123,7 +121,18 @@ def _run(request: CreateRun, answer: Answer | None, seen: Sequence[Publication],
     )
 
 
-def corpus_fingerprint(seen: Sequence[Publication]) -> str:
+def vector_publications(seen: Sequence[Seen]) -> list[VectorPublication]:
+    """The vectors over what was seen, of the workspaces that have any."""
+    return [
+        VectorPublication(
+            workspace=one.workspace, id=one.vector.id, generation=one.vector.generation, embedding_space=one.vector.embedding_space
+        )
+        for one in seen
+        if one.vector is not None
+    ]
+
+
+def corpus_fingerprint(seen: Sequence[Seen]) -> str:
     """One SHA-256 over the workspaces' own."""
     lines = "".join(f"{one.workspace} {one.corpus_fingerprint}\n" for one in sorted(seen, key=lambda one: one.workspace))
     return hashlib.sha256(lines.encode()).hexdigest()

@@ -1,14 +1,17 @@
 """Finds passages for a query, within what the asking account may read.
 
 Words and meaning are looked up side by side and fused; where one of them is not to be had in time the other answers alone, and the
-answer says that it is degraded. Where neither engine nor tables answer it is an error: never an empty success.
+answer says that it is degraded. Where neither engine nor tables answer it is an error: never an empty success. All that one search reads
+of the tables it reads in one snapshot, so that it sees one publication whole, whatever is published meanwhile.
 """
 
 import asyncio
 import base64
 import logging
+import time
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import batched
 from uuid import UUID
@@ -17,9 +20,10 @@ import asyncpg
 
 from services.retrieval import word_search
 from services.retrieval.embedding import Embedder, EmbeddingError
-from services.retrieval.fusion import fuse
+from services.retrieval.fusion import fuse, words_share
 from services.retrieval.index_writer import IndexWriter
 from services.retrieval.passages import normal_tag, searchable_tags
+from services.retrieval.publications import Publications, Seen
 from services.retrieval.tokens import query_vector
 from services.retrieval.vector_index import VectorIndex
 from shared.contracts import index, notes
@@ -28,7 +32,7 @@ from shared.contracts.index import Scored
 from shared.contracts.notes import Workspace
 from shared.contracts.retrieval import QUERY_CHARACTERS_MAX, RUN_LIMIT_MAX, Filters, Mode
 from shared.contracts.subject import Empty
-from shared.database.pool import UNAVAILABLE, Pool, connection
+from shared.database.pool import UNAVAILABLE, Connection, Pool, connection
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
 from shared.telemetry.tracing import tracer
@@ -38,11 +42,13 @@ logger = logging.getLogger(__name__)
 HITS_PER_LEG = 100
 # For whole notes the best hundred passages may be of too few notes.
 HITS_PER_LEG_FOR_NOTES = 400
-# Read beyond the limit, for hits that have gone since.
-READ_AHEAD = 10
+# A leg is asked for more where too much of it is no longer published, or not yet.
+HITS_PER_LEG_MAX = 6400
 # What a search waits for the engine, and for the query's vector.
 ENGINE_SECONDS = 0.8
 EMBEDDING_SECONDS = 0.8
+# A former model that does not answer is left alone for so long.
+FORMER_RESTS_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +76,47 @@ class Answer:
 
     Attributes:
         searched: the workspaces.
+        seen: their publications, as all of `found` is of them.
         dense_used: vectors took part.
         degraded: the mode's vectors, or the engine, did not.
     """
 
     found: list[Found]
     searched: list[Workspace]
+    seen: list[Seen]
     dense_used: bool
     degraded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Legs:
+    """The hits by words and by vectors. `all_words`: there are no others that have any of the words."""
+
+    sparse: list[Scored]
+    dense: list[Scored]
+    all_words: bool
+    engine_used: bool
 
 
 class Searcher:
     """Answers searches; without an `embedder` by words alone."""
 
-    def __init__(self, pool: Pool, client: Client, engine: VectorIndex, writer: IndexWriter, embedder: Embedder | None) -> None:
+    def __init__(
+        self, pool: Pool, client: Client, engine: VectorIndex, writer: IndexWriter, publications: Publications, embedder: Embedder | None
+    ) -> None:
         self._pool = pool
         self._client = client
         self._engine = engine
         self._writer = writer
+        self._publications = publications
         self._embedder = embedder
+        self._former: Embedder | None = None
+        self._former_rests_until = 0.0
+
+    async def close(self) -> None:
+        """Let go of the connections to a former model."""
+        if self._former is not None:
+            await self._former.close()
 
     async def search(self, mode: Mode, query: str, filters: Filters, limit: int, scope: Scope) -> Answer:
         """See the module.
@@ -111,18 +139,19 @@ class Searcher:
         if isinstance(searched := allowed.result(), ServiceError):
             raise searched
         try:
-            condition = await self._condition(filters, [one.id for one in searched])
-            per_leg = HITS_PER_LEG_FOR_NOTES if mode == "keyword" else HITS_PER_LEG
-            sparse, dense, engine_used = await self._legs(mode, query, embedded.result(), condition, per_leg)
-            ranked = fuse(sparse, dense, per_leg)
-            found = await self._read(ranked, condition, limit, whole_notes=mode == "keyword")
+            async with snapshot(self._pool) as db:
+                seen = await self._publications.seen(db, [one.id for one in searched])
+                condition = await _condition(db, filters, [one.id for one in searched])
+                legs = await self._legs(db, mode, query, embedded.result(), condition, limit)
+                ranked = fuse(legs.sparse, legs.dense, words_share(query), all_words=legs.all_words)
+                found = await _read(db, ranked, limit, whole_notes=mode == "keyword")
         except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
             logger.warning("A search could not be answered: %s", type(error).__name__)
             raise ServiceError(
                 ErrorCode.RETRIEVAL_UNAVAILABLE, "The notes cannot be searched just now; try again shortly.", retry_after=2
             ) from error
-        degraded = not engine_used or (wants_dense and not dense and bool(sparse))
-        return Answer(found, searched, bool(dense), degraded)
+        degraded = not legs.engine_used or (wants_dense and not legs.dense and bool(legs.sparse))
+        return Answer(found, searched, seen, bool(legs.dense), degraded)
 
     async def _allowed(self, filters: Filters, scope: Scope) -> list[Workspace] | ServiceError:
         try:
@@ -136,81 +165,62 @@ class Searcher:
         return [readable[one] for one in dict.fromkeys(filters.workspaces)]
 
     async def _query_vector(self, query: str) -> bytes | None:
-        if self._embedder is None or not self._embedder.makes(self._writer.space):
+        space = self._writer.space
+        if self._embedder is None or space is None:
+            return None
+        embedder = self._embedder if self._embedder.makes(space) else self._former_embedder(space)
+        if embedder is None:
             return None
         try:
-            return await self._embedder.query(query, EMBEDDING_SECONDS)
+            return await embedder.query(query, EMBEDDING_SECONDS)
         except EmbeddingError as error:
             logger.warning("Searching by words alone: %s", error)
+            if embedder is self._former:
+                self._former_rests_until = time.monotonic() + FORMER_RESTS_SECONDS
             return None
 
-    async def _condition(self, filters: Filters, workspaces: list[UUID]) -> index.Filter:
-        prefix = unicodedata.normalize("NFC", filters.path_prefix or "")
-        folder = prefix[: prefix.rfind("/") + 1]
-        documents = None
-        if prefix != folder:
-            async with connection(self._pool) as db:
-                rows = await db.fetch("SELECT id FROM documents WHERE workspace = ANY($1) AND starts_with(path, $2)", workspaces, prefix)
-            documents = [row["id"] for row in rows]
-        tags = [normal_tag(tag) for tag in filters.tags or []]
-        return index.Filter(
-            workspaces=workspaces, ancestor=folder or None, tags=tags, documents=documents, include_exchanges=filters.include_exchanges
-        )
+    def _former_embedder(self, space: str) -> Embedder | None:
+        """While the vectors of another model are being made the old ones answer, as long as the old model can be asked."""
+        if self._former is None or not self._former.makes(space):
+            assert self._embedder is not None  # so it is asked only then
+            self._former = self._embedder.of_space(space)
+        return self._former if time.monotonic() >= self._former_rests_until else None
 
-    async def _legs(
-        self, mode: Mode, query: str, vector: bytes | None, condition: index.Filter, limit: int
-    ) -> tuple[list[Scored], list[Scored], bool]:
-        """The hits by words, those by vectors, and whether the engine gave them."""
+    async def _legs(self, db: Connection, mode: Mode, query: str, vector: bytes | None, condition: index.Filter, limit: int) -> _Legs:
         words = query_vector(query)
         by_words = mode != "vector" or vector is None
-        request = index.Search(
-            filter=condition,
-            sparse=words if by_words else None,
-            dense=base64.b64encode(vector).decode() if vector is not None else None,
-            limit=limit,
-        )
-        if self._writer.complete:
+        dense = base64.b64encode(vector).decode() if vector is not None else None
+        size = HITS_PER_LEG_FOR_NOTES if mode == "keyword" else HITS_PER_LEG
+        if self._writer.complete and await _is_in_index(db, condition.workspaces):
             try:
-                reply = await self._engine.search(request, ENGINE_SECONDS)
-                if reply.dense or by_words:
-                    return reply.sparse, reply.dense, True
-                # No passage has a vector yet.
-                reply = await self._engine.search(request.model_copy(update={"sparse": words, "dense": None}), ENGINE_SECONDS)
-                return reply.sparse, [], True
+                request = index.Search(filter=condition, sparse=words if by_words else None, dense=dense, limit=size)
+                legs = await self._ask(db, request, limit)
+                if not by_words and not legs.dense:
+                    # No passage has a vector yet.
+                    legs = await self._ask(db, request.model_copy(update={"sparse": words, "dense": None}), limit)
+                # An engine that was wiped knows no words. Where there really are none the tables say so quickly.
+                if legs.sparse or legs.dense or not await _words_in_tables(db, words, condition, 1):
+                    return legs
+                logger.warning("The engine does not know what the tables know; looking words up there")
             except ServiceError as error:
                 logger.warning("The engine did not answer a search (%s); looking words up in the tables", error.code)
-                self._writer.suspect()
-        return await self._words_in_tables(words, condition, limit), [], False
+            self._writer.suspect()
+        found = await _words_in_tables(db, words, condition, size)
+        return _Legs(found, [], all_words=len(found) < size, engine_used=False)
 
-    async def _words_in_tables(self, words: index.SparseVector, condition: index.Filter, limit: int) -> list[Scored]:
-        async with connection(self._pool) as db:
-            if condition.tags:
-                rows = await db.fetch(
-                    "SELECT id, tags FROM documents WHERE workspace = ANY($1) AND ($2::uuid[] IS NULL OR id = ANY($2))",
-                    condition.workspaces, condition.documents,
-                )  # fmt: skip
-                tagged = [row["id"] for row in rows if set(condition.tags) <= set(searchable_tags(row["tags"]))]
-                condition = condition.model_copy(update={"documents": tagged})
-            return await word_search.search(db, words, condition, limit)
+    async def _ask(self, db: Connection, request: index.Search, limit: int) -> _Legs:
+        """The engine's hits that are of this publication.
 
-    async def _read(self, ranked: Sequence[tuple[UUID, float]], condition: index.Filter, limit: int, *, whole_notes: bool) -> list[Found]:
-        """The passages from the tables. Ids that the tables no longer have, and what the account may not read, are left out."""
-        found: list[Found] = []
-        size = len(ranked) if whole_notes else limit + READ_AHEAD
-        async with connection(self._pool) as db:
-            for some in batched(ranked, max(size, 1)):
-                rows = await db.fetch(
-                    "SELECT c.id AS chunk, c.document, c.workspace, d.path, d.title, d.content_hash, c.ordinal, c.heading_path, "
-                    'c.start_at AS start, c.end_at AS "end", c.text, c.sha256 '
-                    "FROM chunks c JOIN documents d ON d.id = c.document "
-                    "WHERE c.id = ANY($1) AND c.workspace = ANY($2) AND NOT d.excluded AND ($3 OR NOT c.exchange)",
-                    [one for one, _ in some], condition.workspaces, condition.include_exchanges,
-                )  # fmt: skip
-                by_id = {row["chunk"]: row for row in rows}
-                found += [_found(by_id[one], score) for one, score in some if one in by_id]
-                if len(found) >= limit:
-                    break
-        return (_best_of_each_note(found) if whole_notes else found)[:limit]
+        It also has points of the next publication and of the last. Where these leave too little of a leg it is asked for more.
+        """
+        while True:
+            reply = await self._engine.search(request, ENGINE_SECONDS)
+            visible = await _visible(db, reply, request.filter)
+            sparse, dense = ([hit for hit in leg if hit.id in visible] for leg in (reply.sparse, reply.dense))
+            cut_off = [len(leg) == request.limit and len(left) < limit for leg, left in ((reply.sparse, sparse), (reply.dense, dense))]
+            if not any(cut_off) or request.limit >= HITS_PER_LEG_MAX:
+                return _Legs(sparse, dense, all_words=len(reply.sparse) < request.limit, engine_used=True)
+            request = request.model_copy(update={"limit": 4 * request.limit})
 
 
 def check(query: str, filters: Filters, limit: int) -> None:
@@ -227,15 +237,75 @@ def check(query: str, filters: Filters, limit: int) -> None:
         raise ServiceError(ErrorCode.INVALID, "A path prefix or a tag is not one that a note can have.")
 
 
+@asynccontextmanager
+async def snapshot(pool: Pool) -> AsyncIterator[Connection]:
+    """A connection on which everything is read as it was at one moment: one publication of each workspace, whole."""
+    async with connection(pool) as db, db.transaction(isolation="repeatable_read", readonly=True):
+        yield db
+
+
+async def _condition(db: Connection, filters: Filters, workspaces: list[UUID]) -> index.Filter:
+    prefix = unicodedata.normalize("NFC", filters.path_prefix or "")
+    folder = prefix[: prefix.rfind("/") + 1]
+    documents = None
+    if prefix != folder:
+        rows = await db.fetch("SELECT id FROM documents WHERE workspace = ANY($1) AND starts_with(path, $2)", workspaces, prefix)
+        documents = [row["id"] for row in rows]
+    tags = [normal_tag(tag) for tag in filters.tags or []]
+    return index.Filter(
+        workspaces=workspaces, ancestor=folder or None, tags=tags, documents=documents, include_exchanges=filters.include_exchanges
+    )
+
+
+async def _is_in_index(db: Connection, workspaces: Sequence[UUID]) -> bool:
+    """Whether all of these workspaces' passages are."""
+    return not await db.fetchval("SELECT EXISTS (SELECT FROM chunks WHERE NOT in_index AND workspace = ANY($1))", workspaces)
+
+
+async def _words_in_tables(db: Connection, words: index.SparseVector, condition: index.Filter, limit: int) -> list[Scored]:
+    if condition.tags:
+        rows = await db.fetch(
+            "SELECT id, tags FROM documents WHERE workspace = ANY($1) AND ($2::uuid[] IS NULL OR id = ANY($2))",
+            condition.workspaces, condition.documents,
+        )  # fmt: skip
+        tagged = [row["id"] for row in rows if set(condition.tags) <= set(searchable_tags(row["tags"]))]
+        condition = condition.model_copy(update={"documents": tagged})
+    return await word_search.search(db, words, condition, limit)
+
+
+async def _visible(db: Connection, reply: index.SearchReply, condition: index.Filter) -> set[UUID]:
+    """The points of the present publication, and of what the account may read."""
+    rows = await db.fetch(
+        "SELECT c.point FROM chunks c JOIN documents d ON d.id = c.document "
+        "WHERE c.point = ANY($1) AND c.workspace = ANY($2) AND NOT d.excluded AND ($3 OR NOT c.exchange)",
+        list({hit.id for hit in (*reply.sparse, *reply.dense)}), condition.workspaces, condition.include_exchanges,
+    )  # fmt: skip
+    return {row["point"] for row in rows}
+
+
+async def _read(db: Connection, ranked: Sequence[tuple[UUID, float]], limit: int, *, whole_notes: bool) -> list[Found]:
+    """The best passages, or the best of each note."""
+    found: dict[UUID, Found] = {}
+    for some in batched(ranked, limit):
+        rows = await db.fetch(
+            "SELECT c.point, c.id AS chunk, c.document, c.workspace, d.path, d.title, d.content_hash, c.ordinal, c.heading_path, "
+            'c.start_at AS start, c.end_at AS "end", c.text, c.sha256 FROM chunks c JOIN documents d ON d.id = c.document '
+            "WHERE c.point = ANY($1)",
+            [one for one, _ in some],
+        )  # fmt: skip
+        by_point = {row["point"]: row for row in rows}
+        for one, score in some:
+            passage = _found(by_point[one], score)
+            found.setdefault(passage.document if whole_notes else passage.chunk, passage)
+        if len(found) >= limit:
+            break
+    return list(found.values())[:limit]
+
+
 def _found(row: asyncpg.Record, score: float) -> Found:
-    return Found(**dict(row.items()), score=round(score, 6))
-
-
-def _best_of_each_note(found: Sequence[Found]) -> list[Found]:
-    best: dict[UUID, Found] = {}
-    for one in found:
-        best.setdefault(one.document, one)
-    return list(best.values())
+    values = dict(row.items())
+    del values["point"]
+    return Found(**values, score=round(score, 6))
 
 
 async def _nothing() -> None:

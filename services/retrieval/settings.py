@@ -14,4 +14,6 @@ class RetrievalSettings(DatabaseSettings):
         default=None, alias="EMBEDDING_BASE_URL", description="An OpenAI-compatible API with `/embeddings`, up to and including `/v1`."
     )
     embedding_api_key: SecretStr | None = Field(default=None, alias="EMBEDDING_API_KEY", description="Its key.")
-    embedding_model: str = Field(default="multilingual-e5-small", alias="EMBEDDING_MODEL", description="The model to ask for.")
+    embedding_model: str = Field(
+        default="multilingual-e5-small+all-minilm-l6-v2", alias="EMBEDDING_MODEL", description="The model to ask for."
+    )

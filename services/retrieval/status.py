@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from services.retrieval import held
 from services.retrieval.backlog import Backlog
 from services.retrieval.indexer import Indexer
 from services.retrieval.vectors import Vectors
@@ -17,7 +18,8 @@ from shared.messaging.scope import Scope
 async def status(
     pool: Pool, client: Client, backlog: Backlog, indexer: Indexer, vectors: Vectors | None, workspace: UUID | None, scope: Scope
 ) -> Status:
-    """Of one workspace, or of all that the account may read. A changed note that is still found by its old text is pending alone.
+    """Of one workspace, or of all that the account may read. A changed note that is still found by its old text is pending
+    alone, or held alone.
 
     Raises:
         ServiceError: `workspace_not_found`.
@@ -39,15 +41,17 @@ async def status(
                 FROM documents d
                 WHERE d.workspace = ANY($1) AND NOT d.excluded
                   AND NOT EXISTS (SELECT FROM unnest($2::uuid[], $3::text[]) AS due(w, p) WHERE due.w = d.workspace AND due.p = d.path)
+                  AND NOT EXISTS (SELECT FROM held h WHERE h.workspace = d.workspace AND d.path IN (h.path, h.moved_from))
             ) AS states
             """,
             chosen, [one for one, _ in due], [path for _, path in due],
         )  # fmt: skip
+        waiting = await held.count(db, chosen, due)
     assert row is not None
     return Status(
         indexed=row["indexed"],
         pending=len(due) + row["unwritten"],
-        held=0,
+        held=waiting,
         unembedded=row["unembedded"],
         oldest_pending_seconds=round(backlog.oldest_seconds(chosen), 1),
         last_error=indexer.last_error or (vectors.last_error if vectors else None),

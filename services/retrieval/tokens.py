@@ -2,8 +2,8 @@
 
 Words are language-aware without knowing the language: Latin words become English stems, runs of Chinese, Japanese and Korean
 characters their single characters and pairs, identifiers (`NX-7731-b`, `foo.bar_baz`, `ConvertFromJson`) themselves and their parts.
-Full-width forms are folded (NFKC), case too. A word is known by a 32-bit hash. A document's weights are BM25's, without the inverse
-document frequency, which the index applies when it searches.
+Full-width forms are folded (NFKC), traditional Chinese characters to simplified ones, case too. A word is known by a 32-bit hash. A
+document's weights are BM25's, without the inverse document frequency, which the index applies when it searches.
 """
 
 import re
@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import islice, pairwise
 
 import snowballstemmer
+from opencc import OpenCC
 
 from shared.contracts.index import SparseVector
 
@@ -48,15 +49,17 @@ _PIECE = re.compile(
     rf"(?P<cjk>[{_CJK}]{{1,{RUN_LENGTH_MAX}}})"
     rf"|(?P<word>{_LETTER}{{1,{RUN_LENGTH_MAX}}}(?:[-._]{_LETTER}+){{0,16}}(?:\+\+|\#)?)"
 )
+_CJK_CHARACTER = re.compile(f"[{_CJK}]")
 _PART = re.compile(r"[^\W_]+")
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 _stemmer = snowballstemmer.stemmer("english")
+_simplifier = OpenCC("t2s")
 
 
 def words(text: str) -> Iterator[str]:
     """The words of a text in order, repeats included."""
-    for piece in _PIECE.finditer(unicodedata.normalize("NFKC", text)):
+    for piece in _PIECE.finditer(_folded(text)):
         if run := piece["cjk"]:
             yield from run
             yield from (run[at : at + 2] for at in range(len(run) - 1))
@@ -68,7 +71,7 @@ def count_words(text: str) -> Counter[str]:
     """How often each word stands in a text: as `words`, but each spelling is taken apart once."""
     counts: Counter[str] = Counter()
     spellings: Counter[str] = Counter()
-    for run, spelling in _PIECE.findall(unicodedata.normalize("NFKC", text)):
+    for run, spelling in _PIECE.findall(_folded(text)):
         if run:
             counts.update(run)
             counts.update(map("".join, pairwise(run)))
@@ -78,6 +81,13 @@ def count_words(text: str) -> Counter[str]:
         for word in _latin(spelling):
             counts[word] += count
     return counts
+
+
+def _folded(text: str) -> str:
+    if text.isascii():
+        return text
+    simplified: str = _simplifier.convert(unicodedata.normalize("NFKC", text))
+    return simplified
 
 
 def _latin(word: str) -> Iterable[str]:
@@ -91,6 +101,9 @@ def _latin_words(word: str) -> tuple[str, ...]:
     folded = word.casefold()
     parts = _PART.findall(word)
     found = [folded] if parts != [word] else []
+    if "." in folded:
+        # `bar_baz` of `foo.bar_baz` is a name by itself.
+        found += [name for name in folded.split(".") if not name.isalnum()]
     for part in parts:
         lower = part.casefold()
         if lower not in _STOP_WORDS:
@@ -122,6 +135,11 @@ def document_vector(text: str, headings: list[str], title: str) -> SparseVector:
         number = word_id(word)
         weights[number] = weights.get(number, 0.0) + frequency * (K1 + 1) / (frequency + norm)
     return _vector(weights)
+
+
+def has_cjk(text: str) -> bool:
+    """Whether Chinese, Japanese or Korean characters stand in it."""
+    return _CJK_CHARACTER.search(text) is not None
 
 
 def query_vector(text: str) -> SparseVector:

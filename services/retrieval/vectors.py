@@ -18,7 +18,6 @@ from shared.database.pool import UNAVAILABLE, Pool, connection
 
 logger = logging.getLogger(__name__)
 
-PASSAGES_PER_REQUEST = 8
 REUSED_PER_WRITE = 128
 IDLE_SECONDS = 1.0
 BUSY_SECONDS = 0.2
@@ -34,6 +33,8 @@ class Vectors:
         self._indexer = indexer
         self._writer = writer
         self._embedder = embedder
+        self._next_space: str | None = None
+        self._refused: set[bytes] = set()
         self.last_error: str | None = None
 
     async def run(self) -> None:
@@ -46,46 +47,82 @@ class Vectors:
                 continue
             try:
                 worked = await self.step()
-                self.last_error, retry = None, RETRY_SECONDS
-                pause = 0.0 if worked else IDLE_SECONDS
+                self.last_error = f"{len(self._refused)} passages are refused by the embedding model." if self._refused else None
+                retry, pause = RETRY_SECONDS, 0.0 if worked else IDLE_SECONDS
             except (EmbeddingError, ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
                 # PostgreSQL's own words may quote what was to be stored.
                 self.last_error = str(error) if isinstance(error, EmbeddingError | ServiceError) else "The vectors could not be stored."
                 logger.warning("Vectors cannot be made yet: %s", error)
-                pause, retry = retry, min(2 * retry, RETRY_SECONDS_MAX)
+                asked_for = error.retry_after if isinstance(error, EmbeddingError) else 0.0
+                pause, retry = max(retry, asked_for), min(2 * retry, RETRY_SECONDS_MAX)
             await asyncio.sleep(pause)
 
     async def step(self) -> bool:
         """Give some chunks their vectors; False when there is nothing to do."""
-        if self._writer.space is not None and not self._embedder.makes(self._writer.space):
-            # Another model than before: its dimension is known once it has embedded something.
-            (vector,) = await self._embedder.passages(["?"])
-            await self._writer.begin_space(self._embedder.space(len(vector) // 4))
+        space = self._writer.space
+        if space is not None and not self._embedder.makes(space):
+            return await self._prepare_next_space()
         rows = await self._due()
-        if not rows:
-            return False
         ready = [row for row in rows if row["vector"] is not None]
         if ready:
-            await self._writer.set_dense([(row["id"], row["passage_sha"], row["vector"]) for row in ready])
+            await self._writer.set_dense([(row["point"], row["vector"]) for row in ready])
             return True
-        chosen = rows[:PASSAGES_PER_REQUEST]
-        vectors = await self._embedder.passages([embedded_text(row["heading_path"], row["text"]) for row in chosen])
-        await self._keep(chosen, vectors)
-        await self._writer.set_dense([(row["id"], row["passage_sha"], vector) for row, vector in zip(chosen, vectors, strict=True)])
+        made = await self._make([row for row in rows if row["passage_sha"] not in self._refused])
+        await self._writer.set_dense([(row["point"], vector) for row, vector in made])
+        return bool(made)
+
+    async def _prepare_next_space(self) -> bool:
+        """Another model than before: all its vectors are made before the index goes over to them, and the old ones answer meanwhile."""
+        if self._next_space is None:
+            # The dimension is known once the model has embedded something.
+            (vector,) = await self._embedder.passages(["?"])
+            self._next_space = self._embedder.space(len(vector) // 4)
+        async with connection(self._pool) as db:
+            rows = await db.fetch(
+                "SELECT DISTINCT ON (c.passage_sha) c.heading_path, c.text, c.passage_sha FROM chunks c WHERE NOT c.passage_sha = ANY($3) "
+                "AND NOT EXISTS (SELECT FROM vectors v WHERE v.space = $1 AND v.passage_sha = c.passage_sha) LIMIT $2",
+                self._next_space, self._embedder.passages_at_once, list(self._refused),
+            )  # fmt: skip
+        if rows:
+            await self._make(rows)
+        else:
+            await self._writer.begin_space(self._next_space)
+            self._next_space = None
         return True
+
+    async def _make(self, rows: Sequence[asyncpg.Record]) -> list[tuple[asyncpg.Record, bytes]]:
+        """Vectors for some of these, kept. What the model refuses is left out from then on: one bad passage must not stop the others."""
+        chosen = rows[: self._embedder.passages_at_once]
+        while chosen:
+            try:
+                vectors = await self._embedder.passages([embedded_text(row["heading_path"], row["text"]) for row in chosen])
+            except EmbeddingError as error:
+                if not error.refused:
+                    raise
+                if len(chosen) == 1:
+                    self._refused.add(chosen[0]["passage_sha"])
+                    return []
+                chosen = chosen[: len(chosen) // 2]
+            else:
+                await self._keep(chosen, vectors)
+                return list(zip(chosen, vectors, strict=True))
+        return []
 
     async def _due(self) -> list[asyncpg.Record]:
         async with connection(self._pool) as db:
             return await db.fetch(
-                "SELECT c.id, c.heading_path, c.text, c.passage_sha, v.vector FROM chunks c JOIN documents d ON d.id = c.document "
+                "SELECT c.point, c.heading_path, c.text, c.passage_sha, v.vector FROM chunks c JOIN documents d ON d.id = c.document "
                 "LEFT JOIN vectors v ON v.space = $1 AND v.passage_sha = c.passage_sha WHERE NOT c.dense AND c.in_index "
-                "ORDER BY d.modified_at DESC, d.id, c.ordinal LIMIT $2",
-                self._writer.space, REUSED_PER_WRITE,
+                "AND NOT c.passage_sha = ANY($3) ORDER BY d.modified_at DESC, d.id, c.ordinal LIMIT $2",
+                self._writer.space, REUSED_PER_WRITE, list(self._refused),
             )  # fmt: skip
 
     async def _keep(self, rows: Sequence[asyncpg.Record], vectors: Sequence[bytes]) -> None:
+        """Also where the model has changed behind its name: vectors of another dimension are of another space."""
         space = self._embedder.space(len(vectors[0]) // 4)
-        if space != self._writer.space:
+        if self._next_space is not None:
+            self._next_space = space
+        elif space != self._writer.space:
             await self._writer.begin_space(space)
         async with connection(self._pool) as db:
             await db.execute(

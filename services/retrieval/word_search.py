@@ -12,7 +12,7 @@ async def search(db: Connection, words: SparseVector, condition: Filter, limit: 
     rows = await db.fetch(
         """
         WITH hit AS (
-            SELECT c.id, w.token, w.weight
+            SELECT c.point AS id, w.token, w.weight
             FROM chunks c JOIN documents d ON d.id = c.document, unnest(c.tokens, c.weights) AS w(token, weight)
             WHERE c.tokens && $1::int[] AND w.token = ANY($1) AND c.workspace = ANY($2)
               AND ($3::uuid[] IS NULL OR c.document = ANY($3)) AND ($4 OR NOT c.exchange)

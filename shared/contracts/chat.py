@@ -15,6 +15,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from shared.contracts.markdown import Preset
+from shared.contracts.mentions import Reference
 from shared.contracts.retrieval import Filters
 from shared.contracts.subject import Empty, Event, Message, Query
 
@@ -128,6 +129,7 @@ class StartTurn(Message):
         preset: the syntax that the account has switched on, for the Markdown tools (MD-6).
         transient: in a new conversation that is not listed and goes after a day, unless somebody goes on in it.
         history: what such a conversation begins with, before `message`.
+        references: to be put into the message, which is not stored or sent where the note of one is missing (MN-5).
         instructions: what the user asks of the model in general; said after what we ask of it.
         sampling: fields of the provider's request, passed on as they are.
     """
@@ -136,6 +138,7 @@ class StartTurn(Message):
     conversation_id: UUID | None = None
     workspace: UUID | None = None
     message: str | None = None
+    references: list[Reference] = []
     retry_message_id: UUID | None = None
     parent_message_id: UUID | None = None
     client_message_id: str | None = None

@@ -78,6 +78,7 @@ class ErrorCode(StrEnum):
     MATCH_NOT_FOUND = "match_not_found"
     MATCH_NOT_UNIQUE = "match_not_unique"
     PATH_INVALID = "path_invalid"
+    REFERENCE_MISSING = "reference_missing"
     VAULT_UNAVAILABLE = "vault_unavailable"
     VAULT_READ_ONLY = "vault_read_only"
     STORAGE_FULL = "storage_full"
@@ -146,6 +147,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.MATCH_NOT_FOUND: 409,
     ErrorCode.MATCH_NOT_UNIQUE: 409,
     ErrorCode.PATH_INVALID: 400,
+    ErrorCode.REFERENCE_MISSING: 409,
     ErrorCode.VAULT_UNAVAILABLE: 503,
     ErrorCode.VAULT_READ_ONLY: 503,
     ErrorCode.STORAGE_FULL: 507,

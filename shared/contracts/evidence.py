@@ -27,9 +27,6 @@ ANSWER_CHARACTERS_MAX = 32_000  # RC-14
 # How long a provider's answer is waited for.
 ANSWER_SECONDS_MAX = 300.0
 
-# Key of the PostgreSQL advisory lock between publishing (exclusive) and saving what was verified (shared); see RC-4.
-PUBLICATION_LOCK = 0x6D61_7267_7075_62
-
 # What may differ between a run and the present, as `changed` of `evidence_stale` names it.
 Difference = Literal[
     "run",

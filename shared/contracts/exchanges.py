@@ -51,3 +51,18 @@ def exchanges(content: str) -> Iterator[Exchange]:
         end = ends.get(mark["id"])
         inner_end, position = (len(content),) * 2 if end is None or end.start("line") < mark.start("line") else end.span("line")
         yield Exchange(UUID(mark["id"]), *mark.span("line"), inner_end, position)
+
+
+def whole_sections(content: str) -> Iterator[Exchange]:
+    """What surely belongs to one message: from its begin mark to the next mark with its id, which is an end; none within another."""
+    marks = list(_MARK.finditer(content))
+    following: dict[str, re.Match[str]] = {}
+    next_of: list[re.Match[str] | None] = []
+    for mark in reversed(marks):
+        next_of.append(following.get(mark["id"]))
+        following[mark["id"]] = mark
+    position = 0
+    for mark, after in zip(marks, reversed(next_of), strict=True):
+        if not mark["end"] and after is not None and after["end"] and mark.start("line") >= position:
+            position = after.end("line")
+            yield Exchange(UUID(mark["id"]), *mark.span("line"), after.start("line"), position)

@@ -98,10 +98,16 @@ class NoteSummary(Message):
 
 
 class Note(NoteSummary):
-    """A note with `content`, the raw text of the file, front matter and a byte order mark included. `revision`: of its last change."""
+    """A note with `content`, the raw text of the file, front matter and a byte order mark included.
+
+    Attributes:
+        revision: of its last change.
+        properties: the front matter's entries whose value is one text, as written.
+    """
 
     content: str
     revision: int = 0
+    properties: dict[str, str] = {}
 
 
 class ListNotes(Message):

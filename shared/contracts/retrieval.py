@@ -13,8 +13,11 @@ HITS_PER_SEARCH_MAX = 6  # ON-5
 SEARCH_SECONDS_MAX = 30.0  # ON-5
 RUN_LIMIT_MAX = 50
 QUERY_CHARACTERS_MAX = 10_000
+# Thousands of notes may have waited: each is read, cut and written before the one transaction that publishes them.
+PUBLISH_SECONDS_MAX = 600.0
 
 Mode = Literal["keyword", "keyword_chunks", "vector", "hybrid"]
+PublishMode = Literal["auto", "manual"]
 
 
 class Filters(Message):
@@ -193,6 +196,19 @@ class PublicationRequest(Message):
     """Nothing to choose: all workspaces, admins only."""
 
 
+class Publish(Message):
+    """Publish what is held of a workspace, all of it or nothing; admins only."""
+
+    workspace: UUID
+
+
+class ConfigurePublishing(Message):
+    """`auto`: every change publishes, and what is held does now. `manual`: changes are held until an admin publishes. Admins only."""
+
+    workspace: UUID
+    publish: PublishMode
+
+
 class PublishedText(Message):
     """The present text publication of a workspace."""
 
@@ -216,7 +232,7 @@ class Publication(Message):
     """What readers of a workspace see."""
 
     workspace: UUID
-    publish: Literal["auto", "manual"]
+    publish: PublishMode
     text: PublishedText
     vector: PublishedVectors | None
     catalog_revision: int
@@ -237,4 +253,8 @@ RUN_CREATE = Query("retrieval.run.create", CreateRun, Run, owner="retrieval", ti
 RUN_GET = Query("retrieval.run.get", RunRef, Run, owner="retrieval")
 RUN_LIST = Query("retrieval.run.list", ListRuns, RunPage, owner="retrieval")
 STATUS = Query("retrieval.status", StatusRequest, Status, owner="retrieval")
+PUBLISH = Query("retrieval.publication.publish", Publish, Publication, owner="retrieval", timeout_seconds=PUBLISH_SECONDS_MAX)
+PUBLICATION_CONFIGURE = Query(
+    "retrieval.publication.configure", ConfigurePublishing, Publication, owner="retrieval", timeout_seconds=PUBLISH_SECONDS_MAX
+)
 PUBLICATION_LIST = Query("retrieval.publication.list", PublicationRequest, PublicationList, owner="retrieval")

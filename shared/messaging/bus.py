@@ -206,7 +206,7 @@ class Bus:
             scope = Scope.from_headers(message.headers)
             request = route.query.request.model_validate_json(message.body)
         except ValidationError as error:
-            raise errors.invalid_request(error) from None
+            raise errors.invalid_request(error, message.body) from None
         except ValueError as error:
             raise ServiceError(ErrorCode.INVALID, f"A header is malformed: {error}") from None
         reply: Message = await self.cancellations.run(scope, lambda: route.handler(request, scope))

@@ -42,7 +42,7 @@ async def tea_has_changed(stack: LocalStack, conversation_id: str) -> bool:
 def one_trace_runs_through_all_hops(home: Path) -> None:
     """From the HTTP request to the search engine (OP-1); events without words of the question or the notes (ON-14)."""
     services: dict[str, set[str]] = {}
-    events: set[str] = set()
+    events: dict[str, set[str]] = {}
     for path in (home / "traces").glob("*.jsonl"):
         text = path.read_text()
         assert "80 °C" not in text
@@ -52,9 +52,9 @@ def one_trace_runs_through_all_hops(home: Path) -> None:
                 span for resource in json.loads(line)["resourceSpans"] for scope in resource["scopeSpans"] for span in scope["spans"]
             ):
                 services.setdefault(span["traceId"], set()).add(path.stem)
-                events |= {event["name"] for event in span.get("events", [])}
+                events |= {event["name"]: {one["key"] for one in event["attributes"]} for event in span.get("events", [])}
     assert {"gateway", "agent", "retrieval", "index"} in [found & {"gateway", "agent", "retrieval", "index"} for found in services.values()]
-    assert "chat.retrieval.completed" in events
+    assert events["chat.retrieval.completed"] == {"round", "hits", "duration_ms"}
 
 
 async def test_a_question_in_either_language_is_answered_from_the_notes_and_seen_on_the_wire(tmp_path: Path) -> None:

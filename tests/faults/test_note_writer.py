@@ -51,7 +51,7 @@ def swept(directory: Path) -> dict[str, bytes]:
 # --- at each system call ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["replace", "create", "move", "trash"])
+@pytest.mark.parametrize("what", ["replace", "replace by a link", "create", "move", "trash"])
 def test_a_kill_at_each_of_the_first_fifty_system_calls_of_a_change(tmp_path: Path, what: str) -> None:
     for number in range(1, CALLS + 1):
         (tmp_path / f"{number}").mkdir()
@@ -64,7 +64,7 @@ def test_a_kill_at_each_of_the_first_fifty_system_calls_of_a_change(tmp_path: Pa
     assert calls.count(0) > 15, "nearly every system call of the change is reached"
     old = {"a.md": body(1)}
     new = {
-        "replace": {"a.md": body(2)}, "create": {**old, "sub/b.md": body(2)},
+        "replace": {"a.md": body(2)}, "replace by a link": {"a.md": body(2)}, "create": {**old, "sub/b.md": body(2)},
         "move": {"sub/b.md": body(1)}, "trash": {".trash/a.md": body(1)},
     }[what]  # fmt: skip
     seen = []

@@ -17,6 +17,7 @@ FRAGMENTS = [
     "<", "<b>", "</b>", "<div>", "<!--", "-->", "<http://a.b>", "https://a.b/c?d=e&copy=1", "&amp;", "&", "#38;", "&#38;",
     "\\", "\\\\", "\\*", "\\|", " ", "  ", "    ", "\t", "\u00a0", "\u3000", "\u200b", "\u202e", "\u200d", "\ufeff", "\u2028", "\u0301",
     "a", "b", "word", "9", "é", "ß", "字", "重点", "。", "，", "（", "）", "“", "”", "€", "😀", "𐄀", ".", '"', "'", "{", "}", "@", "/",
+    "http://a.b/~c/", "www.a.b/_",
 ]
 # fmt: on
 # fmt: off
@@ -25,7 +26,7 @@ TARGETS = [
     "a`b", "a]b", "a_b_c", "x$y",
 ]
 # fmt: on
-TITLES = [None, "t", 'a "b"', "it's \\ *x*", "a | b", "&lt;", "`"]
+TITLES = [None, "t", "C:\\\\", 'a "b"', "it's \\ *x*", "a | b", "&lt;", "`"]
 LABELS = {"spec": "https://a.b/(c)", "Zwei Wörter": "Note <1>.md", "标签": "笔记.md"}
 REFERENCES = [{"label": label, "target": target, "title": None} for label, target in LABELS.items()]
 MARKS = ("bold", "italic", "strikethrough")

@@ -43,7 +43,16 @@ class ScriptedNotes:
         self.workspaces[one] = Workspace(id=one, title=directory, directory=directory, notes_dir="", notes=0)
         return one
 
-    def write(self, workspace: UUID, path: str, content: str, *, title: str | None = None, tags: tuple[str, ...] = ()) -> Note:
+    def write(
+        self,
+        workspace: UUID,
+        path: str,
+        content: str,
+        *,
+        title: str | None = None,
+        tags: tuple[str, ...] = (),
+        properties: dict[str, str] | None = None,
+    ) -> Note:
         """A note is there, and nobody is told."""
         self.revision += 1
         note = Note(
@@ -55,6 +64,7 @@ class ScriptedNotes:
             modified_at=EPOCH + timedelta(seconds=self.revision),
             content=content,
             revision=self.revision,
+            properties=properties or {},
         )
         self.notes[workspace, path] = note
         return note

@@ -16,7 +16,8 @@ from services.gateway.conversation_reader import read_conversation
 from services.gateway.event_stream import EventStream
 from services.gateway.imported_conversation import ImportedConversation
 from services.gateway.responses import as_json, open_streams
-from services.gateway.routes.preferences import CallersPreferences
+from services.gateway.routes.mentions import ReferenceIn
+from services.gateway.routes.preferences import preferences_of
 from services.gateway.search_filters import RetrievalOptions
 from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
 from services.gateway.turn_request import TurnRequest
@@ -41,7 +42,9 @@ from shared.contracts.chat import (
 )
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.markdown import Preset
+from shared.contracts.mentions import REFERENCES_MAX
 from shared.contracts.subject import Empty
+from shared.references import Locale
 
 router = APIRouter(route_class=StrictRoute)
 
@@ -55,6 +58,7 @@ class ChatRequest(Body):
     conversation_id: Id | None = None
     workspace: Id | None = None
     message: NotBlank | None = None
+    references: Annotated[list[ReferenceIn], Field(max_length=REFERENCES_MAX)] = []
     retry_message_id: Id | None = None
     parent_message_id: Id | None = None
     client_message_id: Annotated[NotBlank, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = None
@@ -73,9 +77,11 @@ class ChatRequest(Body):
             raise ValueError("a message is needed, unless a reply is regenerated")
         if self.retry_message_id is not None and self.parent_message_id is not None:
             raise ValueError("retry_message_id says where the message stands; parent_message_id cannot be given with it")
+        if self.references and self.message is None:
+            raise ValueError("references go into a message; there is none")
         return self
 
-    def to_contract(self, turn_id: UUID, preset: Preset) -> StartTurn:
+    def to_contract(self, turn_id: UUID, locale: Locale | None, preset: Preset) -> StartTurn:
         """The command to the agent."""
         # How the answer is to be delivered does not make it another turn.
         asked = self.model_dump(mode="json", exclude={"stream", "on_disconnect"})
@@ -85,6 +91,7 @@ class ChatRequest(Body):
             conversation_id=self.conversation_id,
             workspace=self.workspace,
             message=self.message,
+            references=[reference.to_contract() for reference in self.references],
             retry_message_id=self.retry_message_id,
             parent_message_id=self.parent_message_id,
             client_message_id=self.client_message_id,
@@ -95,7 +102,7 @@ class ChatRequest(Body):
             retrieval=self.retrieval.to_contract(),
             provider=self.provider,
             model=self.model,
-            locale=self.locale,
+            locale=locale,
         )
 
 
@@ -124,11 +131,17 @@ class EventStreamResponse(Response):
 
 
 @router.post("/api/chat", summary="Ask", response_model=TurnResult, responses=EVENTS_RESPONSE)
-async def ask(body: ChatRequest, request: Request, caller: AnyCaller, preferences: CallersPreferences) -> Response:
-    """Begins a turn and streams its events, or with `"stream": false` answers once it has ended."""
+async def ask(body: ChatRequest, request: Request, caller: AnyCaller) -> Response:
+    """Begins a turn and streams its events, or with `"stream": false` answers once it has ended. Where a note that `references` name is
+    missing, the answer is 409 `reference_missing` with `missing`, and nothing is stored or sent.
+    """
     if body.message is not None and len(body.message) > MESSAGE_CHARACTERS_MAX:
         raise ServiceError(ErrorCode.TOO_LARGE, f"A message may have {MESSAGE_CHARACTERS_MAX} characters.", limit=MESSAGE_CHARACTERS_MAX)
-    turn = await TurnRequest.begin(body.to_contract(uuid4(), preferences.markdown), caller)
+    locale, preset = body.locale, Preset()
+    if body.mode == "agent" or (body.references and locale is None):
+        preferences = await preferences_of(caller, request)
+        locale, preset = locale or preferences.locale, preferences.markdown
+    turn = await TurnRequest.begin(body.to_contract(uuid4(), locale, preset), caller)
 
     async def close(left_early: bool) -> None:
         await turn.close(cancel=left_early and body.on_disconnect == "cancel")

@@ -25,11 +25,12 @@ class Preferences(Body):
     markdown: MarkdownPresets = MarkdownPresets()
 
 
-async def _preferences(caller: AnyCaller, request: Request) -> Preferences:
+async def preferences_of(caller: AnyCaller, request: Request) -> Preferences:
+    """The account's, with defaults where nothing was set."""
     return Preferences.model_validate(await request.app.state.accounts.preferences(caller.identity.id))
 
 
-CallersPreferences = Annotated[Preferences, Depends(_preferences)]
+CallersPreferences = Annotated[Preferences, Depends(preferences_of)]
 
 
 @router.get("/api/preferences", response_model=Preferences, summary="Read one's preferences")

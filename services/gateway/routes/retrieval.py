@@ -15,12 +15,15 @@ from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
 from shared.contracts import retrieval
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.retrieval import (
+    PUBLISH_SECONDS_MAX,
     QUERY_CHARACTERS_MAX,
     RUN_LIMIT_MAX,
     CreateRun,
     ListRuns,
+    Publication,
     PublicationList,
     PublicationRequest,
+    Publish,
     Run,
     RunPage,
     RunRef,
@@ -52,6 +55,12 @@ class RunRequest(Body):
         if self.workspaces is not None:
             filters = filters.model_copy(update={"workspaces": self.workspaces})
         return CreateRun(mode=self.mode, query=self.query, filters=filters, limit=self.limit)
+
+
+class PublishRequest(Body):
+    """What to publish."""
+
+    workspace: Id
 
 
 @router.post("/api/retrieval/runs", response_model=Run, status_code=201, summary="Search, and keep the answer")
@@ -87,6 +96,12 @@ async def get_run(run_id: UUID, caller: AnyCaller) -> Response:
 async def list_publications(caller: AdminCaller) -> Response:
     """One entry per workspace. Admins only."""
     return as_json(await caller.ask(retrieval.PUBLICATION_LIST, PublicationRequest()))
+
+
+@router.post("/api/retrieval/publications", response_model=Publication, status_code=201, summary="Publish what is held")
+async def publish(body: PublishRequest, caller: AdminCaller) -> Response:
+    """All that is held of one workspace, or nothing of it; answers what is published then. Admins only."""
+    return as_json(await caller.ask(retrieval.PUBLISH, Publish(workspace=body.workspace), PUBLISH_SECONDS_MAX), 201)
 
 
 @router.get("/api/retrieval/status", response_model=Status, summary="How far indexing is")

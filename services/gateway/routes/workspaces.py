@@ -21,7 +21,7 @@ from services.gateway.responses import as_json, open_streams
 from services.gateway.routes.chat import EventStreamResponse
 from services.gateway.sse_frame import event_frame
 from services.gateway.strict_route import Body, Id, NotBlank, StrictRoute
-from shared.contracts import notes
+from shared.contracts import notes, retrieval
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import (
     AppendExchange,
@@ -43,6 +43,7 @@ from shared.contracts.notes import (
     WorkspaceList,
     WorkspaceRef,
 )
+from shared.contracts.retrieval import PUBLISH_SECONDS_MAX, ConfigurePublishing, PublishMode
 from shared.contracts.subject import Empty
 from shared.messaging.bus import Bus
 
@@ -50,6 +51,8 @@ router = APIRouter(route_class=StrictRoute)
 ENTITY_TAG = re.compile(r'^(W/)?"[\x21\x23-\x7e\x80-\xff]*"$')
 PATH_CHARACTERS_MAX = 2000
 TITLE_CHARACTERS_MAX = 1000
+# Of a note: what is between services.
+NOT_SHOWN = {"revision", "properties"}
 _PRECONDITIONS: dict[int | str, dict[str, Any]] = {
     412: {"description": "`note_stale` with `current_hash`: the note is another version. `note_exists`: there is one already."},
     428: {"description": "`precondition_required`: the version is not named."},
@@ -60,6 +63,7 @@ class WorkspaceChange(Body):
     """What to change; what is absent stays."""
 
     title: Annotated[NotBlank, Field(max_length=200)] | None = None
+    publish: PublishMode | None = None
 
 
 class NewWorkspace(Body):
@@ -133,8 +137,15 @@ async def get_workspace(workspace_id: UUID, caller: AnyCaller) -> Response:
 
 @router.patch("/api/workspaces/{workspace_id}", response_model=Workspace, summary="Change a workspace")
 async def change_workspace(workspace_id: UUID, body: WorkspaceChange, caller: AdminCaller) -> Response:
-    """Its title; the directory never changes. Admins only."""
-    return as_json(await caller.ask(notes.WORKSPACE_UPDATE, UpdateWorkspace(workspace=workspace_id, title=body.title)))
+    """Its title, and whether changes publish by themselves; the directory never changes. Admins only.
+
+    From `manual` to `auto`, what is held is published at once.
+    """
+    changed = await caller.ask(notes.WORKSPACE_UPDATE, UpdateWorkspace(workspace=workspace_id, title=body.title))
+    if body.publish is not None:
+        configuring = ConfigurePublishing(workspace=workspace_id, publish=body.publish)
+        await caller.ask(retrieval.PUBLICATION_CONFIGURE, configuring, PUBLISH_SECONDS_MAX)
+    return as_json(changed)
 
 
 @router.get("/api/workspaces/{workspace_id}/members", response_model=MemberList, summary="Who may use a workspace")
@@ -167,10 +178,11 @@ async def list_notes(
     return as_json(await caller.ask(notes.NOTE_LIST, request))
 
 
+@router.head("/api/workspaces/{workspace_id}/notes/{path:any}", include_in_schema=False)  # RFC 9110, 9.3.2: wherever GET is
 @router.get(
     "/api/workspaces/{workspace_id}/notes/{path:any}",
     response_model=Note,
-    response_model_exclude={"revision"},
+    response_model_exclude=NOT_SHOWN,
     responses={200: {"content": {MARKDOWN: {}}}, 304: {"description": "If-None-Match names the current version."}},
     summary="Read a note",
 )
@@ -183,13 +195,13 @@ async def read_note(workspace_id: UUID, request: Request, caller: AnyCaller) -> 
         return Response(status_code=304, headers=headers)
     if prefers_markdown(request.headers.get("accept", "")):
         return Response(note.content.encode(), headers=headers, media_type=f"{MARKDOWN}; charset=utf-8")
-    return Response(note.model_dump_json(exclude={"revision"}), headers=headers, media_type="application/json")
+    return Response(note.model_dump_json(exclude=NOT_SHOWN), headers=headers, media_type="application/json")
 
 
 @router.put(
     "/api/workspaces/{workspace_id}/notes/{path:any}",
     response_model=Note,
-    response_model_exclude={"revision"},
+    response_model_exclude=NOT_SHOWN,
     responses={201: {"model": Note, "description": "Created."}, **_PRECONDITIONS},
     summary="Create or replace a note",
 )
@@ -209,7 +221,7 @@ async def put_note(workspace_id: UUID, body: NoteText, request: Request, caller:
 @router.patch(
     "/api/workspaces/{workspace_id}/notes/{path:any}",
     response_model=Note,
-    response_model_exclude={"revision"},
+    response_model_exclude=NOT_SHOWN,
     responses={409: {"description": "`note_stale` with `current_hash`, `match_not_unique` with `matches`, `match_not_found`."}},
     summary="Change one place of a note",
 )
@@ -235,7 +247,7 @@ async def delete_note(workspace_id: UUID, request: Request, caller: AnyCaller) -
 @router.post(
     "/api/workspaces/{workspace_id}/notes/{path:any}/move",
     response_model=Note,
-    response_model_exclude={"revision"},
+    response_model_exclude=NOT_SHOWN,
     responses={409: {"description": "`note_exists`: the new path is taken."}, **_PRECONDITIONS},
     summary="Move a note",
 )
@@ -249,7 +261,7 @@ async def move_note(workspace_id: UUID, body: Destination, request: Request, cal
 @router.post(
     "/api/workspaces/{workspace_id}/notes/{path:any}/entries",
     response_model=Note,
-    response_model_exclude={"revision"},
+    response_model_exclude=NOT_SHOWN,
     responses={201: {"model": Note, "description": "The note was made for it."}},
     summary="Append an exchange to a note",
 )
@@ -367,7 +379,7 @@ def _version(request: Request) -> str:
 def _as_note(note: Note, status: int = 200) -> Response:
     """The note as it is after a change, as GET answers it."""
     headers = {"ETag": f'"{note.content_hash}"'}
-    return Response(note.model_dump_json(exclude={"revision"}), status, headers, "application/json")
+    return Response(note.model_dump_json(exclude=NOT_SHOWN), status, headers, "application/json")
 
 
 def note_path(request: Request, *, action: bool = False) -> str:

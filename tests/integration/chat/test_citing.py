@@ -7,7 +7,7 @@ from uuid import uuid4
 import asyncpg
 
 from shared.contracts import contexts
-from shared.contracts.contexts import Injection, InjectReply, InjectRequest
+from shared.contracts.contexts import Injection, InjectReply, InjectRequest, Prepared
 from shared.messaging.bus import Bus, Route
 from shared.messaging.scope import Scope
 from tests.support.chat_client import ChatStack, Streamed
@@ -195,9 +195,11 @@ async def test_what_is_cited_is_read_from_the_text_at_every_reload(chat_stack: C
 async def test_a_mentioned_note_gets_a_number_when_a_search_finds_it(chat_stack: ChatStack) -> None:  # LegalQuants/lq-ai#258
     async def inject(request: InjectRequest, _: Scope) -> InjectReply:
         ref, text = "drinks/tea.md", "# Tea"
-        return InjectReply(
-            items=[Injection(ref=ref, title="Tea", path=ref, content_hash="0" * 64, characters=len(text), form="full", text=text)]
-        )
+        note = Injection(
+            ref=ref, title="Tea", path=ref, content_hash="0" * 64, characters=len(text), form="full", text=text,
+            workspace=WORKSPACE, directory="vault", root_path=ref,
+        )  # fmt: skip
+        return InjectReply(messages=[Prepared(items=[note])])
 
     bus = Bus(f"contexts-{uuid4().hex[:8]}", chat_stack.nats_url)
     await bus.connect()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,13 +24,16 @@ from services.contexts.snapshot import check
 from services.gateway.app import serve as serve_gateway
 from services.gateway.settings import GatewaySettings
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.evidence import EVIDENCE_VERIFY, PUBLICATION_LOCK, VerifiedEvidence, VerifyEvidence
+from shared.contracts.evidence import EVIDENCE_VERIFY, VerifiedEvidence, VerifyEvidence
+from shared.contracts.retrieval import RUN_GET, Run, RunRef
+from shared.database.pool import open_pool, transaction
+from shared.database.publication_lock import hold_to_publish
 from shared.messaging.bus import Bus, Route
 from shared.messaging.scope import Scope
 from shared.settings import DatabaseSettings
 from tests.support.chat_client import PASSWORD, client_of, running
 from tests.support.polling import eventually
-from tests.unit.contexts.evidence import candidate, named, response, verified
+from tests.unit.contexts.evidence import SPACE, candidate, named, response, verified
 from tests.unit.contexts.test_snapshots import legacy
 
 BODY = {"retrieval_run_id": str(named("run")), "completion": {"model": "deployment-model-id"}}
@@ -53,6 +57,21 @@ class Surface:
             raise self.verified
         return self.verified
 
+    async def run(self, request: RunRef, _: Scope) -> Run:
+        return Run(
+            id=request.run,
+            mode="hybrid",
+            query="How long?",
+            status="completed",
+            text_publication=verified().text_publication,
+            vector_publication=None,
+            catalog_revision=[],
+            corpus_fingerprint="c" * 64,
+            results=[],
+            took_ms=1,
+            created_at=datetime.now(UTC),
+        )
+
     async def prepare(self, **fields: Any) -> httpx.Response:
         return await self.http.post("/api/rag/contexts", json={**BODY, **fields})
 
@@ -72,7 +91,7 @@ async def surface_of(nats_url: str, database_url: str, home: Path) -> AsyncItera
     await bus.connect()
     async with running(serve_contexts, contexts), running(serve_gateway, gateway), client_of(base_url) as client:
         surface = Surface(client.http, database_url)
-        await bus.serve([Route(EVIDENCE_VERIFY, surface.verify)])
+        await bus.serve([Route(EVIDENCE_VERIFY, surface.verify), Route(RUN_GET, surface.run)])
         try:
             await client.login()
 
@@ -217,23 +236,26 @@ async def test_nothing_can_be_published_between_the_verification_and_the_saving(
     preparing = asyncio.create_task(surface.prepare())
     async with asyncio.timeout(10):
         await surface.reached.wait()
-    db = await asyncpg.connect(surface.database_url)
+    pool = await open_pool(surface.database_url, "retrieval", size=1)
     try:
-        assert not await db.fetchval("SELECT pg_try_advisory_lock($1)", PUBLICATION_LOCK)
-        publishing = asyncio.create_task(db.execute("SELECT pg_advisory_lock($1)", PUBLICATION_LOCK))
+        async with transaction(pool) as db:
+            await db.execute("SET LOCAL lock_timeout = '100ms'; SAVEPOINT before")
+            with pytest.raises(asyncpg.LockNotAvailableError):
+                await hold_to_publish(db, [SPACE])
+            await db.execute("ROLLBACK TO before")
         surface.gate.set()
         assert (await preparing).status_code == 201
-        async with asyncio.timeout(10):
-            await publishing
+        async with transaction(pool) as db:
+            await hold_to_publish(db, [SPACE])
     finally:
-        await db.close()
+        await pool.close()
 
 
 async def test_rows_cannot_be_changed_or_removed(surface: Surface) -> None:  # RC-10, RC-19
     assert (await surface.prepare()).status_code == 201
     db = await asyncpg.connect(surface.database_url, server_settings={"search_path": "contexts"})
     try:
-        for statement in ("UPDATE snapshots SET line = '{}'", "DELETE FROM snapshots", "TRUNCATE snapshots"):
+        for statement in ("UPDATE snapshots SET line = '{}'", "DELETE FROM snapshots", "TRUNCATE snapshots CASCADE"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await db.execute(statement)
     finally:

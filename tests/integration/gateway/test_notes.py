@@ -115,6 +115,20 @@ async def test_a_note_lives_its_life(surface: Surface) -> None:
     assert (await surface.http.get(f"{surface.url}/notes")).json()["items"] == []
 
 
+async def test_the_head_of_a_note_is_that_of_its_text_without_it(surface: Surface) -> None:
+    await surface.create("a.md", "# A")
+    for headers in ({}, {"accept": "text/markdown"}, {"if-none-match": tag("# A")}):
+        got, head = (
+            await surface.http.get(surface.at("a.md"), headers=headers),
+            await surface.http.head(surface.at("a.md"), headers=headers),
+        )
+        assert (head.status_code, head.content) == (got.status_code, b"")
+        assert {name: head.headers.get(name) for name in ("etag", "content-type", "content-length")} == {
+            name: got.headers.get(name) for name in ("etag", "content-type", "content-length")
+        }
+    assert (await surface.http.head(surface.at("b.md"))).status_code == 404
+
+
 async def test_a_change_without_its_version_is_428(surface: Surface) -> None:
     await surface.create("a.md", "text")
     for headers in ({}, {"if-match": "*"}, {"if-match": ""}, {"if-none-match": tag("text")}):

@@ -5,14 +5,11 @@ import re
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
-from local.embedder.encoder import Encoder, InputType
-from local.embedder.native_engine import built_engine, improve
 from local.embedder.server import MODEL
 from local.home import Home
 from local.ports import free_port
@@ -68,7 +65,7 @@ async def test_base64_and_numbers_say_the_same(embedder: httpx.AsyncClient) -> N
     body = {"model": MODEL, "input": "tea\0with NUL"}
     numbers = (await embedder.post("/embeddings", json=body)).json()["data"][0]["embedding"]
     text = (await embedder.post("/embeddings", json={**body, "encoding_format": "base64"})).json()["data"][0]["embedding"]
-    assert struct.unpack("<384f", base64.b64decode(text)) == pytest.approx(numbers, abs=1e-6)
+    assert struct.unpack("<769f", base64.b64decode(text)) == pytest.approx(numbers, abs=1e-6)
     assert nearness(numbers, numbers) == pytest.approx(1, abs=1e-4)
 
 
@@ -93,23 +90,11 @@ async def test_a_client_that_leaves_stops_its_batch(home: Home, embedder: httpx.
     long = "A starter is flour and water in which wild yeast lives. " * 40
     with pytest.raises(httpx.ReadTimeout):
         await embedder.post("/embeddings", json={"model": MODEL, "input": [long] * 500}, timeout=0.5)
-    # One passage of the abandoned batch may still be in the engine; the others would take minutes.
+    # One passage of the abandoned batch may still be in the model; the others would take minutes.
     pid = int(home.pid_file("embedder").read_text())
     async with asyncio.timeout(15):
         while await cpu_seconds_used_in_half_a_second(pid) > 0.1:
             pass
-
-
-async def test_an_engine_built_here_is_used_only_where_it_agrees(tmp_path: Path) -> None:
-    encoder = Encoder()
-    before = await encoder.encode("绿茶 green tea", InputType.PASSAGE)
-    await improve(encoder, tmp_path / "cache")
-    after = await encoder.encode("绿茶 green tea", InputType.PASSAGE)
-    assert float(before.vector @ after.vector) > 0.9999
-    assert [path.suffix for path in (tmp_path / "cache").glob("*")] in ([], [".so"])
-    if (engine := built_engine(tmp_path / "cache")) is not None:
-        again = await Encoder(engine).encode("绿茶 green tea", InputType.PASSAGE)
-        assert float(before.vector @ again.vector) > 0.9999
 
 
 async def test_the_demo_model_streams_a_search_and_then_an_answer(model: httpx.AsyncClient) -> None:

@@ -5,14 +5,20 @@ import hashlib
 import os
 from collections.abc import Collection
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
-from services.notes import keeping
+from services.notes import keeping, metadata
 from services.notes import vault as vault_module
+from services.notes.__main__ import rebuild
 from services.notes.indexing import Indexer, Outcome
-from services.notes.vault import Survey, Vault
-from tests.integration.notes.conftest import NOTICED_SECONDS, Asker, Serving
+from services.notes.settings import NotesSettings
+from services.notes.vault import NOTE_BYTES_MAX, Survey, Vault
+from services.notes.watching import Hints
+from shared.contracts.errors import ErrorCode
+from shared.database.pool import open_pool
+from tests.integration.notes.conftest import NOTICED_SECONDS, Asker, Serving, refused
 from tests.support.polling import eventually
 
 
@@ -57,6 +63,21 @@ async def test_creations_edits_moves_and_deletions_of_other_programs_are_told(va
 
     kinds = [(change.kind, change.path) for change in await service.changes(workspace)]
     assert [kind for kind, _ in kinds] == ["created", "updated", "updated", "moved", "moved", "deleted"]
+
+
+async def test_a_note_that_grows_too_large_is_updated_and_a_note_again_when_it_shrinks(vault: Path, service: Asker) -> None:
+    workspace = (await service.workspace()).id
+    (vault / "a.md").write_text("# A")
+    await service.told(workspace, "created", "a.md")
+    with (vault / "a.md").open("r+b") as file:
+        file.truncate(NOTE_BYTES_MAX + 1)
+    grown = await service.told(workspace, "updated", "a.md")
+    await refused(service.read(workspace, "a.md"), ErrorCode.NOTE_UNREADABLE)
+    (vault / "a.md").rename(vault / "b.md")
+    assert (await service.told(workspace, "moved", "b.md")).content_hash == grown.content_hash
+    (vault / "b.md").write_text("# B")
+    assert (await service.told(workspace, "updated", "b.md")).content_hash == sha("# B")
+    assert [change.kind for change in await service.changes(workspace)] == ["created", "updated", "moved", "updated"]
 
 
 async def test_the_last_state_of_a_file_written_bit_by_bit_wins(vault: Path, service: Asker) -> None:
@@ -124,6 +145,28 @@ async def test_what_was_written_a_moment_ago_is_looked_at_once_more(vault: Path,
     await eventually(again)
 
 
+async def test_a_move_is_one_though_its_ends_are_heard_of_one_after_the_other(
+    vault: Path, service: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a note is moved right after it was written: its old path is being looked at already."""
+    take = Hints.take
+
+    async def in_turn(hints: Hints, seconds: float) -> set[str] | None:
+        taken = await take(hints, seconds)
+        if taken and "old.md" in taken and "new.md" in taken:
+            hints.add("new.md")
+            return {"old.md"}
+        return taken
+
+    monkeypatch.setattr(Hints, "take", in_turn)
+    workspace = (await service.workspace()).id
+    (vault / "old.md").write_text("text")
+    await service.told(workspace, "created", "old.md")
+    (vault / "old.md").rename(vault / "new.md")
+    assert (await service.told(workspace, "moved", "new.md")).from_path == "old.md"
+    assert [change.kind for change in await service.changes(workspace)] == ["created", "moved"]
+
+
 async def test_a_tree_that_is_moved_in_and_out_again(vault: Path, tmp_path: Path, service: Asker) -> None:
     workspace = (await service.workspace()).id
     expected = {f"tree/d{number % 3}/{number}.md": f"text {number}" for number in range(9)}
@@ -177,6 +220,36 @@ async def test_nothing_is_read_twice_across_a_restart(vault: Path, serving: Serv
         del before["9.md"]
         assert await asker.hashes(workspace.id) == before | {"7.md": sha("changed while nobody looked")}
         assert len(await asker.changes(workspace.id)) == 30 + 2
+
+
+async def test_the_index_is_made_anew_from_the_files_when_asked_and_when_its_rules_have_changed(
+    vault: Path, serving: Serving, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "RESCAN_SECONDS", 0.2)
+    for name in ("a", "b"):
+        (vault / f"{name}.md").write_text(f"# Title {name}\n\n#tag\n")
+    good = {("a.md", "Title a", ("tag",)), ("b.md", "Title b", ("tag",))}
+    spoiled = await open_pool(database_url, "notes", size=1)
+
+    async def is_good(asker: Asker, workspace: UUID) -> bool:
+        return {(note.path, note.title, tuple(note.tags)) for note in (await asker.page(workspace)).items} == good
+
+    async with serving() as asker:
+        workspace = (await asker.workspace()).id
+        await asker.told(workspace, "created", "b.md")
+        await spoiled.execute("UPDATE notes SET title = 'wrong', tags = '{}', tag_keys = '{}'")
+        await spoiled.execute("UPDATE workspaces SET notes = 7")
+        assert not await is_good(asker, workspace)
+        assert await rebuild(NotesSettings(DATABASE_URL=database_url), "vault") == 0
+        assert await rebuild(NotesSettings(DATABASE_URL=database_url), "none") == 1
+        await eventually(lambda: is_good(asker, workspace))
+        assert (await asker.workspace()).notes == 2
+    await spoiled.execute("UPDATE notes SET title = 'read by older rules'")
+    await spoiled.close()
+    monkeypatch.setattr(metadata, "EDITION", metadata.EDITION + 1)
+    async with serving() as asker:
+        await eventually(lambda: is_good(asker, workspace))
+        assert [change.kind for change in await asker.changes(workspace)] == ["created", "created"]
 
 
 async def test_without_a_watch_the_rescan_finds_all(vault: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,8 @@ async def test_what_is_no_note_is_not_found_and_what_cannot_be_read_says_so(vaul
             await refused(asker.read(workspace, path), ErrorCode.NOTE_UNREADABLE)
         # Listed by its bytes, under its file's name.
         listed = {note.path: note for note in (await asker.page(workspace)).items}
-        assert listed.keys() == {"latin.md", "zeros.md"}
+        assert listed.keys() == {"latin.md", "zeros.md", "huge.md"}
+        assert (listed["huge.md"].title, listed["huge.md"].size) == ("huge", 1 << 33)
         assert (listed["latin.md"].title, listed["latin.md"].content_hash) == ("latin", hashlib.sha256(b"caf\xe9").hexdigest())
 
 
@@ -86,6 +87,24 @@ async def test_names_compare_after_nfc(vault: Path, serving: Serving) -> None:
             assert (note.path, note.content) == (composed, "found")
         assert list(await asker.hashes(workspace)) == [composed]
         assert [note.path for note in (await asker.page(workspace, prefix=decomposed[:3])).items] == [composed]
+
+
+async def test_two_notes_whose_names_differ_in_their_spelling_alone_are_two(vault: Path, serving: Serving) -> None:
+    composed, decomposed = (unicodedata.normalize(form, "café.md") for form in ("NFC", "NFD"))
+    for path in (composed, decomposed):
+        (vault / path).write_text(f"# {len(path)}")
+    async with serving() as asker:
+        workspace = (await asker.workspace()).id
+        for path in (composed, decomposed):
+            note = await asker.read(workspace, path)
+            assert (note.path, note.content, note.revision > 0) == (path, f"# {len(path)}", True)
+        assert (await asker.hashes(workspace)).keys() == {composed, decomposed}
+        assert [note.path for note in (await asker.page(workspace, prefix=decomposed)).items] == [decomposed, composed]
+        (vault / decomposed).write_text("# other")
+        await asker.told(workspace, "updated", decomposed)
+        (vault / decomposed).unlink()
+        await asker.told(workspace, "deleted", decomposed)
+        assert (await asker.read(workspace, decomposed)).path == composed
 
 
 async def test_the_read_text_decides_where_the_index_is_behind(vault: Path, service: Asker, monkeypatch: pytest.MonkeyPatch) -> None:

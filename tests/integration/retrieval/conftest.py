@@ -37,6 +37,11 @@ class FakeModel:
     url: str = ""
     down: bool = False
     passages: list[str] = field(default_factory=list)
+    # models that make no passages just now
+    busy: set[str] = field(default_factory=set)
+    # words that it does not take
+    refused: set[str] = field(default_factory=set)
+    models: list[str] = field(default_factory=list)
     kinds: list[str | None] = field(default_factory=list)
     dimension: int = DIMENSION
     # words that mean the same: only vectors know
@@ -51,9 +56,12 @@ class FakeModel:
         return [value / norm for value in values]
 
     async def answer(self, request: web.Request) -> web.Response:
-        if self.down:
-            return web.Response(status=503)
         body = await request.json()
+        if self.down or (body["model"] in self.busy and body.get("input_type") != "query"):
+            return web.Response(status=503)
+        if any(word in text for text in body["input"] for word in self.refused):
+            return web.Response(status=400)
+        self.models.append(body["model"])
         if body.get("input_type") != "query":
             self.passages += body["input"]
         self.kinds.append(body.get("input_type"))

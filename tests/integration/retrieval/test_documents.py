@@ -108,7 +108,7 @@ async def test_removed_and_written_again_is_no_removal(pool: Pool) -> None:
     await store(pool, "a.md", "other", 2)
     assert await pool.fetchval("SELECT count(*) FROM removals") == 1
     await store(pool, "a.md", "text", 3)
-    assert await pool.fetch("SELECT chunk FROM removals INTERSECT SELECT id FROM chunks") == []
+    assert await pool.fetch("SELECT point FROM removals INTERSECT SELECT point FROM chunks") == []
 
 
 async def test_a_note_with_a_character_that_cannot_be_stored_is_stored(pool: Pool) -> None:

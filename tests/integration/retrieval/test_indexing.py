@@ -68,7 +68,7 @@ async def test_notes_that_an_older_version_cut_are_cut_anew(stand: Stand) -> Non
         async with stand.start():
             await stand.settled(1)
         await stand.fetchval("UPDATE documents SET cut_version = 0")
-        await stand.fetchval("UPDATE chunks SET ordinal = 7, point_hash = ''")
+        await stand.fetchval("UPDATE chunks SET ordinal = 7, point = gen_random_uuid()")
         async with stand.start():
             await until(lambda: _is(stand, "SELECT ordinal FROM chunks", 0))
             await stand.settled(1)
@@ -177,21 +177,48 @@ async def test_words_are_found_while_the_model_is_away_and_vectors_follow(stand:
         assert not (await stand.search("heron")).degraded
 
 
-async def test_another_model_begins_a_new_space(stand: Stand) -> None:
+async def test_another_model_begins_a_new_space_and_the_old_one_answers_until_it_is_whole(stand: Stand) -> None:
     vault = stand.notes.workspace()
     stand.notes.write(vault, "a.md", "heron")
     async with stand.start_engine():
         async with stand.start():
             await stand.settled(1)
+        # As if another model had made all this.
         await stand.fetchval("UPDATE embedding_space SET space = 'another/32/plain'")
+        stand.model.busy.add("multilingual-e5-small+all-minilm-l6-v2")
+        stand.model.models.clear()
         async with stand.start():
+            await until(lambda: _answers_whole(stand, "heron"))
+            run = await stand.run("vector", "heron")
+            assert run.vector_publication is not None
+            assert (run.status, run.vector_publication[0].embedding_space) == ("completed", "another/32/plain")
+            assert set(stand.model.models) == {"another"}
+            stand.model.busy.clear()
 
             async def made_anew() -> bool:
-                return await stand.fetchval("SELECT space FROM embedding_space") == "multilingual-e5-small/32/input_type"
+                return await stand.fetchval("SELECT space FROM embedding_space") == "multilingual-e5-small+all-minilm-l6-v2/32/input_type"
 
             await until(made_anew)
             await stand.settled(1)
-            assert (await stand.run("vector", "heron")).status == "completed"
+            await until(lambda: _answers_whole(stand, "heron"))
+            stand.model.models.clear()
+            assert (await stand.run("vector", "heron anew")).status == "completed"
+            assert stand.model.models == ["multilingual-e5-small+all-minilm-l6-v2"]
+
+
+async def test_a_passage_that_the_model_refuses_does_not_keep_the_others_from_their_vectors(stand: Stand) -> None:
+    vault = stand.notes.workspace()
+    stand.model.refused.add("otter")
+    for number in range(20):
+        stand.notes.write(vault, f"{number}.md", f"otter {number}" if number % 10 == 3 else f"heron {number}")
+    async with stand.start_engine(), stand.start():
+
+        async def all_but_two() -> bool:
+            status = await stand.status()
+            return (status.indexed, status.unembedded) == (18, 2) and status.last_error is not None
+
+        await until(all_but_two)
+        assert set(await stand.paths("otter")) == {"3.md", "13.md"}
 
 
 async def test_a_thousand_notes_are_taken_in_while_searches_answer(stand: Stand) -> None:
@@ -209,6 +236,10 @@ async def test_a_thousand_notes_are_taken_in_while_searches_answer(stand: Stand)
             await asyncio.sleep(0.01)
         assert answers > 3
         assert await stand.fetchval("SELECT count(*) FROM chunks") == 1200
+
+
+async def _answers_whole(stand: Stand, query: str) -> bool:
+    return not (await stand.search(query)).degraded
 
 
 async def _finds(stand: Stand, query: str, path: str) -> bool:

@@ -52,7 +52,7 @@ async def test_a_note_that_the_index_could_not_take_is_found_in_the_tables_at_on
         await until(lambda: _said(caplog, "The index could not be written"))
         # No search has noticed that the engine was away.
         async with stand.start_engine():
-            assert await _finds(stand, "otter")
+            await until(lambda: _finds(stand, "otter"))
             await stand.settled(2)
 
 

@@ -40,7 +40,7 @@ async def test_a_run_holds_all_that_was_seen_and_stays_as_it_was(stand: Stand) -
         ]
         assert run.vector_publication is not None
         assert run.vector_publication[0].id == publication.vector.id
-        assert run.vector_publication[0].embedding_space == "multilingual-e5-small/32/input_type"
+        assert run.vector_publication[0].embedding_space == "multilingual-e5-small+all-minilm-l6-v2/32/input_type"
         assert run.catalog_revision[0].revision == note.revision
 
         await stand.notes.put(vault, "a.md", "Nothing of it is left.")

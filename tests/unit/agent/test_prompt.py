@@ -14,7 +14,7 @@ from services.agent.tool_calls import Call
 from services.agent.tools import SEARCH, TOOLS
 from tests.support.strict_provider import Strict
 
-NOTE = {"title": "Tea", "ref": "tea.md", "path": "tea.md", "text": "80 °C"}
+NOTE = {"title": "Tea", "ref": "tea.md", "path": "tea.md", "text": 'A note: {"text": "80 °C"}'}
 
 
 def call(identifier: str = "a") -> dict[str, Any]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from services.notes import front_matter, metadata
 from services.notes.compose import compose
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.front_matter import split
 from shared.contracts.markdown import CHARACTERS_MAX, DEPTH_MAX, NODES_MAX, Document, Preset
 from tests.support import documents, markdown_reader
 from tests.support.documents import REFERENCES
@@ -134,7 +135,7 @@ def test_front_matter_is_read_as_it_was_given(title: str, tags: list[str]) -> No
     title = title.strip() or "x"
     tags = [tag if not tag.isdigit() else f"t{tag}" for tag in tags]
     markdown = composed("text", front_matter={"title": title, "tags": tags})
-    parts = front_matter.split(markdown)
+    parts = split(markdown)
     assert parts.source is not None
     assert front_matter.parse(parts.source) == {"title": title, **({"tags": tags} if tags else {})}
     loaded = yaml.safe_load(parts.source)
@@ -173,6 +174,12 @@ MARKDOWN = {
     "bold after what is struck through": (paragraph(struck("a"), bold("。b")), "~~&#97;~~**。b**\n"),
     "code with backticks and spaces": (paragraph(code("`a``b"), " ", code(" c "), " ", code(" d")), "``` `a``b ``` `  c  ` ` d`\n"),
     "a pipe in a cell": (table(["a|b", [code("c|d")]]), "| a\\|b | `c\\|d` |\n| --- | --- |\n"),
+    # Many readers make a link of an address, backslashes included.
+    "an address": ("see https://x.y/~user/#top, now", "see https://x.y/~user/#top, now\n"),
+    "an address that holds emphasis": ("https://x.y/a*b*c", "https\\://x.y/a\\*b\\*c\n"),
+    "two addresses that hold one": ("www.x.y/~a https://x.y/~b", "www\\.x.y/\\~a https\\://x.y/\\~b\n"),
+    "an address before bold": (paragraph("https://x.y/a", bold("b")), "https\\://x.y/a**b**\n"),
+    "a title that ends in a backslash": (paragraph(link("a", title="C:\\")), '[a](x.md "C:&#92;")\n'),
     "hidden characters": ("a\u202eb", "a&#8238;b\n"),
     "a target with spaces and brackets": (paragraph(link("a", target="My (b) <c>.md")), "[a](<My (b) \\<c\\>.md>)\n"),
     "a rule at the start of a note": ({"type": "rule"}, "***\n"),
@@ -319,4 +326,4 @@ def test_text_becomes_neither_title_nor_tag_nor_front_matter_of_a_note(texts: li
         assert any(reason in error.detail for reason in BY_CHANCE), error.detail
         reject()
     assert metadata.extract(markdown, "x.md") == metadata.Metadata("x", [])
-    assert front_matter.split(markdown).source is None
+    assert split(markdown).source is None

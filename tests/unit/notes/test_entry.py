@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from services.notes import front_matter
+from services.notes import entry as entry_module
 from services.notes.entry import Entry
 from shared.contracts.exchanges import begin_mark, end_mark, exchanges
+from shared.contracts.front_matter import split
 
 ID = UUID("0f8c2b1e-5d0a-4a53-9d2c-6f7f7f3c2b11")
 
@@ -92,17 +93,36 @@ def test_a_quoted_exchange_is_part_of_the_one_that_quotes_it() -> None:
         lambda first, second: first.replace(end_mark(ID), "") + second,
         lambda first, second: first + second.replace("So.", f"The mark is\n{end_mark(ID)}\nas you see."),
         lambda first, second: first + second + "my own words\n\n" + first,
+        lambda first, second: first.replace(end_mark(ID), "") + second + first,
         lambda first, second: f"```\n{first}{second}```\n",
         lambda first, second: first + "".join(f"  {line}" for line in second.splitlines(keepends=True)),
         lambda first, second: first + "".join(f"> {line}" for line in second.splitlines(keepends=True)),
         lambda first, second: first + second.replace("\n", "\r\n"),
         lambda first, second: first + second.replace(" -->\n", " --> and more\n", 1),
     ],
-    ids=["end removed", "end quoted", "pasted twice", "in code", "indented", "quoted", "other line ends", "not alone on its line"],
+    ids=[
+        "end removed",
+        "end quoted",
+        "pasted twice",
+        "end removed, pasted",
+        "in code",
+        "indented",
+        "quoted",
+        "other line ends",
+        "not alone on its line",
+    ],
 )
 def test_an_exchange_is_known_wherever_its_begin_mark_stands(change: Callable[[str, str], str]) -> None:
     second = entry(message_id=uuid4())
     assert second.is_in(change(entry().appended_to(""), second.appended_to("")))
+
+
+def test_an_exchange_that_another_one_quotes_is_not_there_yet() -> None:
+    second = entry("What was that?", "It was this.", message_id=uuid4())
+    written = entry("Show me the note.", f"It says:\n\n{second.appended_to('')}\nThat is all.").appended_to("# Note\n")
+    assert not second.is_in(written)
+    assert second.is_in(second.appended_to(written))
+    assert second.is_in(written.replace(f"{end_mark(ID)}\n", ""))
 
 
 OPEN = {
@@ -123,12 +143,39 @@ def test_what_a_note_or_a_text_leaves_open_swallows_nothing(before: str, text: s
     written = entry(text, text).appended_to(before) + "\nThe user writes on.\n"
     assert written.startswith(before)
     assert written.count(text) >= 2
-    body = front_matter.split(written).body
+    body = split(written).body
     html = MarkdownIt("commonmark").render(body)
     assert html.index("<h2>A talk</h2>") < html.index("<p><strong>Question</strong></p>") < html.index("<p><strong>Answer</strong></p>")
     assert html.endswith("<p>The user writes on.</p>\n")
     if before in (OPEN["closed"], OPEN["backticks in text"], OPEN["div"]):
         assert written.removeprefix(before).lstrip().startswith(begin_mark(ID))
+
+
+LINES = ["```", "~~~", "````", "<!--", "-->", "<pre>", "</pre>", "<?", "?>", "<![CDATA[", "]]>", "<script>", "</style>", "<!A", ">", "- ",
+         "1. ", "> ", "    ", " ", "\t", "x", "# h", "<div>", "`", "|", "[a]: b",
+         "\u00a0", "\n", "\n", "\n\n", "\r\n", "\r", "\r\n\r\n"]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=25).map("".join))
+def test_what_a_long_note_leaves_open_is_found_without_reading_it_whole(text: str) -> None:
+    assert entry_module._open_end(text) == entry_module._end_of(text)
+
+
+def test_of_a_long_note_little_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = 0
+    end_of = entry_module._end_of
+
+    def counting(part: str) -> str | None:
+        nonlocal parsed
+        parsed += len(part)
+        return end_of(part)
+
+    monkeypatch.setattr(entry_module, "_end_of", counting)
+    chapter = "# Chapter\n\nWords, ```code``` and more.\n\n```py\nx = 1\n\n- y\n```\n\n<!-- a\n\nb -->\n\n- a\n\n  ```\n  b\n  ```\n\n"
+    long = (chapter + "Words and words.\n\n" * 200) * 300
+    assert entry_module._open_end(long) is None
+    assert entry_module._open_end(f"{long}~~~\n{long.replace('~', '')}") == "~~~"
+    assert parsed < len(long) / 10
 
 
 def test_a_text_that_looks_like_the_end_does_not_end_it() -> None:

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from services.notes import front_matter
-from services.notes.front_matter import FrontMatterError, parse, split
+from services.notes.front_matter import FrontMatterError, parse
 
 HOSTILE = {
     "alias bomb": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]",
@@ -51,21 +50,3 @@ def test_nothing_between_the_fences_is_an_empty_mapping() -> None:
 
 def test_eight_levels_are_allowed() -> None:
     assert parse("a: [[[[[[[x]]]]]]]")
-
-
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-@pytest.mark.parametrize("end", ["---", "..."])
-def test_a_note_is_parted_at_its_fences(newline: str, mark: str, end: str) -> None:
-    parts = split(newline.join([mark + "---", "title: T", end, "body", ""]))
-    assert parse(parts.source or "") == {"title": "T"}
-    assert parts.body == f"body{newline}"
-
-
-@pytest.mark.parametrize("text", ["---\ntitle: T\n", "text\n---\na: b\n---\n", " ---\na: b\n---\n", "---", "----\na: b\n---\n", ""])
-def test_what_is_not_fenced_is_body(text: str) -> None:
-    assert split(text) == front_matter.Split(None, text)
-
-
-def test_a_fence_beyond_the_limit_does_not_close() -> None:
-    assert split("---\n" + "a: b\n" * 10_000 + "---\n").source is None

@@ -26,6 +26,9 @@ def tags(text: str) -> list[str]:
         ("---\ntitle: 2026-02-30\n---\n", "2026-02-30"),
         ('---\ntitle: "\\0x"\n---\n# Heading\n', "Heading"),
         ("---\ntitle: a: b\n---\n# Heading\n", "Heading"),
+        # A rule, or front matter whose end was forgotten: the heading is no comment in it.
+        ("---\n\n# Heading\n\n---\n", "Heading"),
+        ("---\ntags: a\n\n# Heading\n\nText.\n---\nmore\n", "Heading"),
         ("text\n\n# Heading ##\n# Second\n", "Heading"),
         ("#no heading\n\n## Level two\n\n   # Three spaces\n", "Three spaces"),
         ("```\n# code\n```\n~~~~ sh\n```\n# code\n~~~\n~~~~\n# Real\n", "Real"),

@@ -3,7 +3,9 @@
 import os
 import shutil
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +91,8 @@ def test_a_file_over_the_limit_is_not_read(root: Path) -> None:
     for name in ("over.md", "huge.md"):
         with pytest.raises(NoteUnreadable):
             read(root, name)
-    assert paths(root) == {"full.md"}
+    # It is there all the same: the index must not take it for deleted.
+    assert paths(root) == paths(root, ["full.md", "over.md", "huge.md"]) == {"full.md", "over.md", "huge.md"}
 
 
 @pytest.mark.parametrize("on_disk", ["NFC", "NFD"])
@@ -104,13 +107,47 @@ def test_either_spelling_finds_the_file_which_keeps_its_own(root: Path, on_disk:
     assert [entry.name for entry in root.iterdir()] == [name]
 
 
-def test_of_two_spellings_the_composed_one_is_the_note(root: Path) -> None:
-    for form in ("NFC", "NFD"):
-        (root / unicodedata.normalize(form, "é.md")).write_text(form)  # type: ignore[arg-type]
-    assert read(root, unicodedata.normalize("NFD", "é.md")) == b"NFC"
-    found = Vault(root).survey()
-    assert found.notes.keys() == {"é.md"}
-    assert found.notes["é.md"].inode == (root / unicodedata.normalize("NFC", "é.md")).stat().st_ino
+def test_of_two_spellings_each_is_a_note_and_the_composed_one_has_the_composed_path(root: Path) -> None:
+    composed, decomposed = (unicodedata.normalize(form, "é/é.md") for form in ("NFC", "NFD"))
+    mixed = f"{composed[0]}/{decomposed[3:]}"
+    for path in (composed, decomposed, mixed):
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_text(path)
+    found = {composed, mixed, f"{decomposed[:2]}/{composed[2:]}"}
+    assert paths(root) == paths(root, [composed]) == paths(root, [decomposed]) == found
+    for path in found:
+        asked = Vault(root).named(NotePath.parse(path))
+        assert asked.text == path
+        assert Vault(root).read(asked).stat.inode == Vault(root).survey().notes[path].inode
+    assert Vault(root).named(NotePath.parse(decomposed)).text == f"{decomposed[:2]}/{composed[2:]}"
+    (root / composed).unlink()
+    assert Vault(root).named(NotePath.parse(mixed)).text == composed
+    assert paths(root, [composed]) == paths(root) == {composed, f"{decomposed[:2]}/{composed[2:]}"}
+
+
+def test_a_name_in_another_case_is_the_file_where_the_file_system_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "Dir").mkdir()
+    (root / "Dir" / "Note.md").write_text("x")
+    assert Vault(root).named(NotePath.parse("dir/note.md")).text == "dir/note.md"
+    folding(monkeypatch)
+    assert Vault(root).named(NotePath.parse("dir/note.md")).text == "Dir/Note.md"
+    assert Vault(root).named(NotePath.parse("dir/none.md")).text == "Dir/none.md"
+    assert paths(root, ["dir/note.md", "Dir/note.md"]) == set()
+    assert paths(root, ["Dir/Note.md"]) == paths(root) == {"Dir/Note.md"}
+
+
+def folding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file system does that takes names for equal that differ in case."""
+
+    def folded(name: str, directory: int | None) -> str:
+        entries = os.listdir(directory) if directory is not None else []
+        return name if name in entries else next((entry for entry in entries if entry.casefold() == name.casefold()), name)
+
+    def fold(call: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda name, *more, dir_fd=None, **options: call(folded(name, dir_fd), *more, dir_fd=dir_fd, **options)
+
+    monkeypatch.setattr(vault_module.os, "stat", fold(os.stat))
+    monkeypatch.setattr(vault_module.os, "open", fold(os.open))
 
 
 def test_names_that_cannot_be_told_are_passed_over(root: Path) -> None:

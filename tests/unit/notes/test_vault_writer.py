@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -40,15 +40,18 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture(params=["renameat2", "links", "renames alone"])
 def writer(root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> VaultWriter:
     """On file systems that know more or less."""
+    knowing(monkeypatch, request.param)
+    return VaultWriter(Vault(root), None)
 
+
+def knowing(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     def no_links(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    if request.param != "renameat2":
+    if what != "renameat2":
         monkeypatch.setattr(durable_file, "_renameat2", lambda *_: False)
-    if request.param == "renames alone":
+    if what == "renames alone":
         monkeypatch.setattr(os, "link", no_links)
-    return VaultWriter(Vault(root), None)
 
 
 def path(text: str) -> NotePath:
@@ -158,6 +161,19 @@ def test_either_spelling_finds_the_note_which_keeps_its_own(root: Path, writer: 
     replace(writer, spelled, b"one", b"two")
     assert [entry.name for entry in root.iterdir()] == [name]
     assert files(root)[name] == b"two"
+
+
+def test_of_two_notes_whose_names_differ_in_their_spelling_alone_the_one_named_is_changed(root: Path, writer: VaultWriter) -> None:
+    composed, decomposed = (unicodedata.normalize(form, "é.md") for form in ("NFC", "NFD"))
+    for name in (composed, decomposed):
+        (root / name).write_bytes(name.encode())
+    for name in (decomposed, composed):
+        named = Vault(root).named(path(name))
+        assert writer.replace(named, lambda _: b"new", digest(name.encode())).data == b"new"
+        with pytest.raises(NoteExists):
+            writer.create(named, b"x")
+    writer.trash(Vault(root).named(path(decomposed)), digest(b"new"))
+    assert files(root) == {composed: b"new", f".trash/{decomposed}": b"new"}
 
 
 def test_links_lead_nowhere(root: Path, writer: VaultWriter, tmp_path: Path) -> None:
@@ -307,6 +323,47 @@ def test_an_edit_between_our_read_and_our_write_is_kept(
     assert (tmp_path / "elsewhere.md").read_bytes() == b"elsewhere"
 
 
+@pytest.mark.parametrize("what_is_known", ["renameat2", "links", "renames alone"])
+@pytest.mark.parametrize("leases", [True, False])
+def test_an_edit_of_the_replaced_file_is_kept_even_where_it_has_no_name_any_more(
+    root: Path, monkeypatch: pytest.MonkeyPatch, what_is_known: str, leases: bool
+) -> None:
+    """The other program found it by its name before we changed that, and opens it when everything seems over."""
+    note = root / "a.md"
+    note.write_bytes(b"one")
+    theirs = os.open(note, os.O_PATH)
+    knowing(monkeypatch, what_is_known)
+    settled = vault_writer._settled_hash
+
+    def late(descriptor: int) -> str | None:
+        monkeypatch.setattr(vault_writer, "_settled_hash", settled)
+        Path(f"/proc/self/fd/{theirs}").write_bytes(b"theirs")
+        return settled(descriptor)
+
+    monkeypatch.setattr(vault_writer, "_settled_hash", late)
+    if not leases:
+        no_leases(monkeypatch)
+    with pytest.raises(NoteStale) as caught:
+        replace(VaultWriter(Vault(root), None), "a.md", b"one", b"two")
+    os.close(theirs)
+    assert caught.value.current == digest(b"theirs")
+    assert files(root) == {"a.md": b"theirs"}
+
+
+@pytest.mark.parametrize("what_is_known", ["links", "renames alone"])
+def test_an_edit_in_place_is_kept_where_names_cannot_change_in_one_step(
+    root: Path, monkeypatch: pytest.MonkeyPatch, what_is_known: str
+) -> None:
+    note = root / "a.md"
+    note.write_bytes(b"one")
+    no_leases(monkeypatch)
+    knowing(monkeypatch, what_is_known)
+    before_rename(monkeypatch, lambda: note.write_bytes(b"theirs"))
+    with pytest.raises(NoteStale):
+        replace(VaultWriter(Vault(root), None), "a.md", b"one", b"two")
+    assert files(root).pop("a.md") == b"theirs"
+
+
 def no_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EINVAL, "Invalid argument")
@@ -314,7 +371,7 @@ def no_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable_file.fcntl, "fcntl", refuse)
 
 
-def before_rename(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
+def before_rename(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Have something happen once, at the last moment before names change."""
     rename = durable_file._renameat2
     done: list[bool] = []
@@ -581,10 +638,10 @@ while True:
 
 
 @pytest.mark.timeout(60)
-def test_no_line_that_other_processes_append_by_name_is_lost_while_the_note_is_changed(root: Path) -> None:
+def test_no_line_that_other_processes_append_by_name_is_lost_while_the_note_is_changed(root: Path, writer: VaultWriter) -> None:
     seed = random.randrange(2**32)
     logging.getLogger(__name__).warning("seed %d", seed)
-    note, writer, ours = root / "a.md", VaultWriter(Vault(root), None), 0
+    note, ours = root / "a.md", 0
     note.write_bytes(b"start\n" + b"filler text\n" * 10_000)
     programs = [
         subprocess.Popen([sys.executable, "-c", APPENDING, note, f"p{number}", str(seed + number)], stdout=subprocess.PIPE, text=True)
@@ -695,6 +752,16 @@ def test_a_disk_that_fails_at_any_call_leaves_the_old_note_or_the_new_one(
     pytest.fail("the calls do not end")
 
 
+def test_what_is_there_already_is_put_on_the_disk_before_it_is_answered_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash may have cut short the change that is asked for again."""
+    (root / "a.md").write_bytes(b"one")
+    synced: list[int] = []
+    fsync = os.fsync
+    monkeypatch.setattr(vault_writer.os, "fsync", lambda descriptor: (synced.append(os.fstat(descriptor).st_ino), fsync(descriptor)))
+    VaultWriter(Vault(root), None).replace(path("a.md"), lambda data: data)
+    assert synced == [(root / "a.md").stat().st_ino, root.stat().st_ino]
+
+
 def test_a_file_that_is_not_on_the_disk_for_good_is_never_put_in_place(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """fsync is not asked twice: the second would say that all is well."""
     (root / "a.md").write_bytes(b"one")
@@ -731,7 +798,33 @@ def test_what_a_crash_has_left_is_cleared_away_and_an_edit_of_another_program_is
     assert survey.notes == {}
     assert sorted(survey.temporary) == sorted(f"sub/{name}" for name in names.values())
     VaultWriter(Vault(root), None).sweep(survey.temporary)
-    assert files(root) == {"sub/.marginalia-not-ours": b"x", f".trash/sub/rescued {'d' * 12}.md": b"three"}
+    found = files(root)
+    assert found.pop("sub/.marginalia-not-ours") == b"x"
+    assert [(name.startswith(".trash/sub/rescued "), data) for name, data in found.items()] == [(True, b"three")]
+
+
+@pytest.mark.parametrize("replaced", [b"one", b"theirs"])
+def test_what_is_cleared_away_while_a_writer_has_lost_its_lock_is_no_edit(
+    root: Path, monkeypatch: pytest.MonkeyPatch, replaced: bytes
+) -> None:
+    """The database went away, another process took the lock: its sweep and our exchange meet."""
+    (root / "a.md").write_bytes(b"one")
+    discard = durable_file.discard
+
+    def exchanged_meanwhile(directory: int, name: str, *more: Any, **options: Any) -> bool:
+        monkeypatch.setattr(durable_file, "discard", discard)
+        (root / "a.md").write_bytes(replaced)
+        with contextlib.suppress(FileNotFoundError):
+            durable_file.exchange(directory, temporary, "a.md")
+        return discard(directory, name, *more, **options)
+
+    directory = os.open(root, os.O_RDONLY)
+    temporary = f".marginalia-{'0' * 12}.{digest(b'one')[:16]}-{digest(b'two')[:16]}"
+    (root / temporary).write_bytes(b"two")
+    monkeypatch.setattr(durable_file, "discard", exchanged_meanwhile)
+    VaultWriter(Vault(root), None).sweep([temporary])
+    os.close(directory)
+    assert files(root) == {"a.md": replaced}
 
 
 def test_no_descriptor_is_left_open(root: Path, writer: VaultWriter) -> None:

@@ -111,6 +111,11 @@ def test_withdrawal_is_said_in_the_front_matter(content: str, withdrawn: bool) -
     assert is_withdrawn(content) is withdrawn
 
 
+def test_what_stands_between_two_rules_or_behind_a_forgotten_end_is_found() -> None:
+    for content in ("---\n\nBefore.\n\n---\n\nAfter.\n", "---\ntitle: x\n\nBefore.\n\n---\nAfter.\n"):
+        assert "Before." in "".join(chunk.text for chunk in cut(content))
+
+
 MESSAGE = UUID("0f8c2b1e-5d0a-4a53-9d2c-6f7f7f3c2b11")
 
 

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from services.retrieval.fusion import fuse
+from services.retrieval.fusion import fuse, words_share
 from shared.contracts.index import Scored
 
 A, B, C = (UUID(int=n) for n in range(3))
@@ -14,22 +14,26 @@ def leg(**scores: float) -> list[Scored]:
 
 
 def test_a_missing_leg_leaves_the_others_order() -> None:
-    assert [one for one, _ in fuse(leg(b=3, a=2), [], 10)] == [B, A]
-    assert [one for one, _ in fuse([], leg(c=0.9, a=0.2), 10)] == [C, A]
-    assert fuse([], [], 10) == []
+    assert [one for one, _ in fuse(leg(b=3, a=2), [], 0.5, all_words=True)] == [B, A]
+    assert [one for one, _ in fuse([], leg(c=0.9, a=0.2), 0.5, all_words=True)] == [C, A]
+    assert fuse([], [], 0.5, all_words=True) == []
 
 
 def test_a_leg_that_is_sure_outweighs_one_that_is_not() -> None:
     # By ranks these would tie; the words know only `a`, and to the vectors both are nearly the same.
-    assert fuse(leg(a=9, b=1), leg(b=0.81, a=0.80), 10)[0][0] == A
-    assert fuse(leg(a=2.0, b=1.9), leg(b=0.9, a=0.4), 10)[0][0] == B
+    assert fuse(leg(a=9, b=1), leg(b=0.81, a=0.80), 0.5, all_words=True)[0][0] == A
+    assert fuse(leg(a=2.0, b=1.9), leg(b=0.9, a=0.4), 0.5, all_words=True)[0][0] == B
 
 
 def test_between_equals_the_words_decide() -> None:
-    assert [one for one, _ in fuse(leg(b=5), leg(a=0.9, b=0.1), 10)] == [B, A]
+    assert [one for one, _ in fuse(leg(b=5), leg(a=0.9, b=0.1), 0.5, all_words=True)] == [B, A]
 
 
 def test_scores_lie_between_zero_and_one_and_one_hit_alone_is_the_best() -> None:
-    assert fuse(leg(a=0.3), [], 10) == [(A, 1.0)]
-    assert fuse(leg(a=0.3), leg(a=0.7), 10) == [(A, 1.0)]
-    assert all(0 <= score <= 1 for _, score in fuse(leg(a=4, b=1), leg(c=0.9, b=-0.2), 2))
+    assert fuse(leg(a=0.3), [], 0.5, all_words=True) == [(A, 1.0)]
+    assert fuse(leg(a=0.3), leg(a=0.7), 0.5, all_words=True) == [(A, 1.0)]
+    assert all(0 <= score <= 1 for _, score in fuse(leg(a=4, b=1), leg(c=0.9, b=-0.2), 0.5, all_words=False))
+
+
+def test_words_count_for_more_in_chinese() -> None:
+    assert words_share("feeding a starter") < words_share("面包酵种多久喂一次") == words_share("docker 部署")

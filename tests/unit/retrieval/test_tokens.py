@@ -14,6 +14,8 @@ from services.retrieval.tokens import document_vector, query_vector, word_id, wo
         ("用Python写", ["用", "python", "写"]),
         ("ＡＢＣ", ["abc"]),
         ("naïve", ["naïv"]),
+        ("資料庫", ["资", "料", "库", "资料", "料库"]),
+        ("２０２６年", ["2026", "年"]),
         ("", []),
         ("!? -- ...", []),
     ],
@@ -40,6 +42,28 @@ def test_a_query_shares_words_with_the_text_whatever_the_form() -> None:
     text = set(document_vector("Ｄａｔａｂａｓｅｓ are indexed；向量检索", [], "").indices)
     for query in ("database", "DATABASE index", "检索", "向量"):
         assert set(query_vector(query).indices) <= text
+
+
+@pytest.mark.parametrize(
+    ("text", "queries"),
+    [
+        # two-character words and whole sentences
+        ("笔记检索需要向量数据库和倒排索引。", ["检索", "索引", "为什么笔记检索需要数据库？", "數據庫"]),
+        # identifiers, whole and in parts
+        (
+            "Order NX-7731-b was shipped; see foo.bar_baz.",
+            ["NX-7731-b", "nx-7731-B", "7731", "foo.bar_baz", "bar_baz", "ＮＸ－７７３１－ｂ"],
+        ),
+        # inflection
+        ("The indexes were rebuilt while searching.", ["index", "indexing", "search", "searches"]),
+        # mixed
+        ("用Docker部署PostgreSQL数据库", ["docker 部署", "postgresql", "PostgreSQL数据库", "部署Docker"]),
+    ],
+)
+def test_every_word_of_a_query_stands_in_a_text_that_has_it(text: str, queries: list[str]) -> None:
+    for query in queries:
+        wanted = [word for word in words(query) if word not in ("为", "什", "么", "为什", "什么", "么笔", "要数", "署d", "署do")]
+        assert set(wanted) <= set(words(text)), query
 
 
 def test_headings_and_title_are_searched_with_the_text() -> None:

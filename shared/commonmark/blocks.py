@@ -4,7 +4,7 @@ r"""The block structure of a Markdown text (CommonMark 0.31, tables as in GFM), 
 definitions of links, the markers of quotes. Offsets stay what they are. A BREAK parts one block from the next, so that nothing inline
 reaches from one into the other.
 
-Lines are taken one after the other, each by its step (`markdown_lines`). Where lines repeat each other a regular expression without
+Lines are taken one after the other, each by its step (`lines`). Where lines repeat each other a regular expression without
 backtracking takes all of them at once. Nothing is looked at twice, so that the work grows with the text
 (docs/adr/0016-citations-are-read-by-a-scanner-of-our-own.md).
 """
@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from services.agent.markdown_grammar import BREAK, DESTINATION, LABEL, SPACE, TITLE, normalized
-from services.agent.markdown_lines import BLANK_LINE, QUOTE, TEXT, Leaf, Lines, Role, State, Step, cells
+from shared.commonmark.grammar import BREAK, DESTINATION, LABEL, SPACE, TITLE, normalized
+from shared.commonmark.lines import BLANK_LINE, QUOTE, TEXT, Leaf, Lines, Role, State, Step, cells
 
 _DEFINITION = re.compile(rf"{LABEL}:{SPACE}*+(?:{DESTINATION})(?:{SPACE}++(?:{TITLE})[ \t]*+(?=\n|\Z)|[ \t]*+(?=\n|\Z)){SPACE}*+")
 
@@ -29,7 +29,7 @@ class InlineText:
 
 def inline_text(source: str) -> InlineText:
     """Read the blocks of `source`. What follows its last bracket is left out where nothing depends on it."""
-    return _Blocks(source).read()
+    return BlockReader(source).read()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,14 @@ def _rows(columns: int) -> re.Pattern[str]:
     return re.compile(rf"(?: {{0,3}}(?=\||{TEXT})\|?+[^|\\\n]*+(?:\|[^|\\\n]*+){{0,{columns - 1}}}+\|?+[ \t]*+\n)*+")
 
 
-class _Blocks:
+class BlockReader:
     """One reading of one text, from left to right: `_parts` is the inline text up to `_written`."""
 
     def __init__(self, source: str) -> None:
         # Of the same length, so that offsets stay: a carriage return before a newline is no more than a space at a line's end.
         self._text = source.replace("\r\n", " \n").replace("\r", "\n").replace(BREAK, "\ufffd") + "\n"
+        # Up to where the text has to be read.
+        self._end = max(self._text.rfind("["), self._text.rfind("【"), 0)
         self._parts: list[str] = []
         self._written = 0
         self._labels: set[str] = set()
@@ -95,7 +97,7 @@ class _Blocks:
         """The whole text."""
         text = self._text
         lines = text.split("\n")
-        count, enough = len(lines) - 1, text.count("\n", 0, max(text.rfind("["), text.rfind("【"), 0))
+        count, enough = len(lines) - 1, text.count("\n", 0, self._end)
         state, previous, at, offset = self._lines.state(State()), None, 0, 0
         fruitless = again = 0
         while at < count and (at <= enough or state.leaf is Leaf.PARAGRAPH):

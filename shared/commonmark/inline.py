@@ -7,9 +7,10 @@ search that has failed in a block is not made again in it, so that the work grow
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from services.agent.markdown_blocks import InlineText
-from services.agent.markdown_grammar import BREAK, DESTINATION, LABEL, PUNCTUATION, SPACE, TITLE, autolink, normalized, tag
+from shared.commonmark.blocks import InlineText
+from shared.commonmark.grammar import BREAK, DESTINATION, LABEL, PUNCTUATION, SPACE, TITLE, autolink, normalized, tag
 
 _ESCAPE = rf"\\[{PUNCTUATION}]?+"
 _TICKS = re.compile(r"`++")
@@ -52,6 +53,16 @@ _INLINE_TAIL = re.compile(r"\]\(")
 _POSSIBLE_TAIL = re.compile(rf"\]\(|(?={LABEL})\[")
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where a link or an image stands, and where what follows its brackets begins if that is in parentheses; -1 where it is a label."""
+
+    start: int
+    end: int
+    parentheses: int
+    is_image: bool
+
+
 class MarkdownMarkers:
     """Finds markers of one form.
 
@@ -83,10 +94,10 @@ class MarkdownMarkers:
 
     def _beside_links(self, inline: InlineText) -> Iterator[tuple[int, int]]:
         position = 0
-        for start, end in _links(inline, self._pattern):
-            if start > position and self._pattern.search(inline.text, position, start):
-                yield position, start
-            position = end
+        for link in links(inline, self._pattern):
+            if link.start > position and self._pattern.search(inline.text, position, link.start):
+                yield position, link.start
+            position = link.end
         yield position, len(inline.text)
 
     def _found(self, text: str, begin: int, end: int) -> Iterator[re.Match[str]]:
@@ -101,8 +112,8 @@ class MarkdownMarkers:
                 return
 
 
-def _links(inline: InlineText, wanted: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """The links and images of the blocks that hold something wanted: where each begins and ends, those within another one not."""
+def links(inline: InlineText, wanted: re.Pattern[str]) -> Iterator[Link]:
+    """The links and images of the blocks that hold something wanted, in order, those within another one not."""
     text, end = inline.text, 0
     labels = frozenset(label for label in set(_LABEL.findall(text)) if normalized(label) in inline.labels) if inline.labels else frozenset()
     for position in _tails(text, labels):
@@ -179,9 +190,9 @@ class _Brackets:
         # No link holds another one: brackets before this one only make images.
         self._inactive_before = 0
 
-    def links(self) -> list[tuple[int, int]]:
-        """Where each begins and ends, in order, those within another one not."""
-        links: list[tuple[int, int]] = []
+    def links(self) -> list[Link]:
+        """In order, those within another one not."""
+        links: list[Link] = []
         tokens, block, position = _TOKENS[bool(self._labels)], _Block(self._text, self._end), self._begin
         while position < self._end:
             found = tokens.match(self._text, position, self._end)
@@ -197,13 +208,13 @@ class _Brackets:
                 continue
             position = at + 1
             if (link := self._closed(at)) is not None:
-                while links and links[-1][0] > link[0]:
+                while links and links[-1].start > link.start:
                     links.pop()
                 links.append(link)
-                position = link[1]
+                position = link.end
         return links
 
-    def _closed(self, closer: int) -> tuple[int, int] | None:
+    def _closed(self, closer: int) -> Link | None:
         """The link or image that ends with this closing bracket and what follows it."""
         while self._stretches:
             begin, end = self._stretches.pop()
@@ -214,25 +225,26 @@ class _Brackets:
             is_image = opener > begin and self._text[opener - 1] == "!"
             if not is_image and opener < self._inactive_before:
                 return None
-            after = self._tail(opener, closer)
-            if after is None:
+            if tail := _TAIL.match(self._text, closer + 1, self._end):
+                end, parentheses = tail.end(), closer + 1
+            elif (end := self._label(opener, closer)) < 0:
                 return None
+            else:
+                parentheses = -1
             if not is_image:
                 self._inactive_before = opener
-            return opener, after
+            return Link(opener, end, parentheses, is_image)
         return None
 
-    def _tail(self, opener: int, closer: int) -> int | None:
-        """Where the link ends whose text these brackets are; None where they are no link's."""
+    def _label(self, opener: int, closer: int) -> int:
+        """Where the link ends whose text these brackets are and whose target is defined elsewhere; -1 where they are no link's."""
         after = closer + 1
-        if self._text.startswith("(", after) and (tail := _TAIL.match(self._text, after, self._end)):
-            return tail.end()
         if not self._labels:
-            return None
+            return -1
         if self._text.startswith("[", after):
             if label := _LABEL.match(self._text, after, self._end):
-                return label.end() if label[1] in self._labels else None
+                return label.end() if label[1] in self._labels else -1
             if self._text.startswith("[]", after):
                 after += 2
         label = _LABEL.match(self._text, opener, closer + 1)
-        return after if label is not None and label.end() == closer + 1 and label[1] in self._labels else None
+        return after if label is not None and label.end() == closer + 1 and label[1] in self._labels else -1

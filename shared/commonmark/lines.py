@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import accumulate
 
-from services.agent.markdown_grammar import tag
+from shared.commonmark.grammar import tag
 
 # Containers within containers. What lies deeper is not read.
 DEPTH_MAX = 100
