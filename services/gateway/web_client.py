@@ -1,7 +1,8 @@
 """The web client: its pages, and the files that they load, as `make web` has built them from `web/`.
 
-What a page may do is said by its policy of content: scripts and styles from here alone, nothing inline, no `eval`, nothing fetched from elsewhere.
-Diagrams are drawn by a library that writes styles into its markup; it runs in a frame of no origin, which may do that and nothing else.
+What a page may do is said by its policy of content: scripts and styles from here alone, nothing inline, no `eval`, nothing fetched from
+elsewhere. Diagrams are drawn by a library that writes styles into its markup; it runs in a frame of no origin, which may do that and
+nothing else.
 """
 
 import re
@@ -20,7 +21,8 @@ ASSET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 FOR_GOOD = "public, max-age=31536000, immutable"
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self' data:; connect-src 'self'; frame-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify 'allow-duplicates'"
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types dompurify 'allow-duplicates'"
 )
 DIAGRAM_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; "

@@ -117,7 +117,6 @@ export class Shell {
   private async openConversation(id: string | null): Promise<void> {
     const view = new ConversationView(id, {
       openSource: (source) => this.openSource(source),
-      openNote: (workspace, path) => this.openNote(workspace, path),
       openLink: (target, workspace) => this.openLink(target, workspace),
       changed: (changed) => this.changed(view, changed),
       say: (text) => this.say(text),

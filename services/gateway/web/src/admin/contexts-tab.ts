@@ -55,7 +55,7 @@ function oneContext(id: string): HTMLElement {
       ),
     );
     const body = codeBlock("json", JSON.stringify(one.request_body, null, 2), false);
-    finishCode(body, () => undefined);
+    void finishCode(body);
     return [
       h("p", {}, h("a", { href: "#/admin/contexts" }, t("admin.back"))),
       h("h2", {}, one.query ?? one.question ?? one.id),

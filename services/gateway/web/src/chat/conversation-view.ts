@@ -18,7 +18,6 @@ const NEAR_END_PX = 80;
 
 export interface Surroundings {
   openSource(source: Source): void;
-  openNote(workspace: string, path: string): void;
   openLink(target: string, workspace: string | null): void;
   /** The conversation has begun, was renamed, or has an answer more. */
   changed(id: string): void;

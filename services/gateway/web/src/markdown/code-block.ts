@@ -28,13 +28,14 @@ export function codeBlock(language: string, source: string, diagrams: boolean): 
 }
 
 /** Colours, lines and pictures for the code blocks in `root`, which are whole now. */
-export function finishCode(root: HTMLElement, draw: (block: HTMLElement) => void): void {
+export async function finishCode(root: HTMLElement, draw: (block: HTMLElement) => void = () => undefined): Promise<void> {
   const unfinished = ".code-block:not([data-finished])";
-  for (const block of [...(root.matches(unfinished) ? [root] : []), ...root.querySelectorAll<HTMLElement>(unfinished)]) {
+  const blocks = [...(root.matches(unfinished) ? [root] : []), ...root.querySelectorAll<HTMLElement>(unfinished)];
+  for (const block of blocks) {
     block.dataset["finished"] = "";
-    void colour(block);
     if (block.dataset["diagram"] !== undefined) draw(block);
   }
+  await Promise.all(blocks.map(colour));
 }
 
 async function colour(block: HTMLElement): Promise<void> {

@@ -151,7 +151,7 @@ function later(node: Node): void {
   if (!(node instanceof HTMLElement)) return;
   const formulas = [...(node.matches(".math") ? [node] : []), ...node.querySelectorAll<HTMLElement>(".math")];
   if (formulas.length > 0) void import("./formula").then(({ draw }) => formulas.forEach(draw));
-  finishCode(node, (block) => void import("./diagram").then(({ drawDiagram }) => drawDiagram(block)));
+  void finishCode(node, (block) => void import("./diagram").then(({ drawDiagram }) => drawDiagram(block)));
 }
 
 /** Where in the text a line begins. */

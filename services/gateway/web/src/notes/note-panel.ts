@@ -17,11 +17,12 @@ export class NotePanel {
   private readonly place = h("p", { class: "note-place" });
   private readonly remark = h("div", { class: "note-remark", role: "status" });
   private readonly body = h("div", { class: "note-body" });
-  private readonly toggle = button("", () => this.switchSource(), { class: "button small" });
+  private readonly toggle = button(t("notes.source"), () => this.switchSource(), { class: "button small" });
   readonly element: HTMLElement;
   private changes: EventSource | null = null;
   private shown: Shown | null = null;
   private asSource = false;
+  private version = "";
   private returnTo: HTMLElement | null = null;
 
   constructor(private readonly open: (shown: Shown) => void, private readonly closed: () => void) {
@@ -41,6 +42,7 @@ export class NotePanel {
     this.shown = shown;
     this.element.hidden = false;
     this.remark.replaceChildren();
+    this.version = "";
     await this.load(true);
     this.title.focus({ preventScroll: true });
   }
@@ -62,7 +64,10 @@ export class NotePanel {
     this.title.textContent = shown.path.split("/").at(-1)!;
     try {
       const note = await ask<Note>(noteAddress(shown.workspace, shown.path));
-      if (this.shown === shown) await this.render(note, first);
+      if (this.shown !== shown || (!first && note.content_hash === this.version)) return;
+      if (!first && this.version) this.remark.replaceChildren(t("notes.changed"));
+      this.version = note.content_hash;
+      await this.render(note, first);
     } catch (error) {
       if (this.shown !== shown) return;
       const gone = error instanceof Problem && error.code === "note_not_found";
@@ -85,7 +90,7 @@ export class NotePanel {
     parts.push(place);
     this.body.replaceChildren(...parts);
     const lines = source?.locator && !stale ? linesOfPassage(note.content, source.locator.start, source.locator.end) : null;
-    if (this.asSource) this.renderSource(place, note, lines);
+    if (this.asSource) await this.renderSource(place, note, lines);
     else await this.renderMarkdown(place, note.content.split("\n").slice(front).join("\n"));
     const marked = lines && !this.asSource ? mark(place, lines.first - front, lines.after - front) : place.querySelector<HTMLElement>("[data-passage]");
     if (!first) this.body.scrollTop = before;
@@ -101,18 +106,12 @@ export class NotePanel {
     });
   }
 
-  private renderSource(place: HTMLElement, note: Note, lines: { first: number; after: number } | null): void {
+  private async renderSource(place: HTMLElement, note: Note, lines: { first: number; after: number } | null): Promise<void> {
     const block = codeBlock("markdown", note.content, false);
     place.append(block);
-    finishCode(place, () => undefined);
+    await finishCode(block);
     if (!lines) return;
-    queueMicrotask(() =>
-      setTimeout(() => {
-        const marked = [...block.querySelectorAll(".line")].slice(lines.first, lines.after);
-        for (const line of marked) line.setAttribute("data-passage", "");
-        marked[0]?.scrollIntoView({ block: "center" });
-      }, 100),
-    );
+    for (const line of [...block.querySelectorAll(".line")].slice(lines.first, lines.after)) line.setAttribute("data-passage", "");
   }
 
   private switchSource(): void {
@@ -124,6 +123,8 @@ export class NotePanel {
   private listen(workspace: string): void {
     this.changes?.close();
     this.changes = new EventSource(`/api/workspaces/${workspace}/events`);
+    // What changed before the stream began, or while it was broken off, is not told again.
+    this.changes.addEventListener("open", () => this.version && void this.load(false));
     this.changes.addEventListener("NoteChanged", (event) => this.heard(JSON.parse((event as MessageEvent<string>).data) as NoteChanged));
   }
 
@@ -133,7 +134,7 @@ export class NotePanel {
       this.remark.replaceChildren(t("notes.moved", { path: change.path }));
       this.shown = { ...this.shown, path: change.path };
     } else if (change.path !== this.shown.path) return;
-    else this.remark.replaceChildren(t(change.kind === "deleted" ? "notes.deleted" : "notes.changed"));
+    else if (change.kind === "deleted") this.remark.replaceChildren(t("notes.deleted"));
     if (change.kind !== "deleted") void this.load(false);
   }
 
