@@ -108,9 +108,7 @@ class Client:
         await context.grant_permissions(["clipboard-read", "clipboard-write"], origin=self.stack.base_url)
         before = len(self.windows)
         if signed_in:
-            login = {"username": "admin", "password": PASSWORD}
-            done = await context.request.post(f"{self.stack.base_url}/api/auth/login", data=login, headers={"Origin": self.stack.base_url})
-            assert done.ok, await done.text()
+            await sign_in(context, self.stack.base_url)
         try:
             yield context
             for window in self.windows[before:]:
@@ -171,6 +169,13 @@ async def web(web_stack: Client) -> Client:
     await web_stack.stack.client.http.put("/api/preferences", json={})
     web_stack.provider.standing = answer("Hello.")
     return web_stack
+
+
+async def sign_in(context: BrowserContext, base_url: str) -> None:
+    """As the administrator, for all the windows of the context."""
+    login = {"username": "admin", "password": PASSWORD}
+    done = await context.request.post(f"{base_url}/api/auth/login", data=login, headers={"Origin": base_url})
+    assert done.ok, await done.text()
 
 
 async def say(page: Page, text: str) -> None:
