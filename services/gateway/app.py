@@ -10,7 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from services.gateway import problems
+from services.gateway import problems, web_client
 from services.gateway.accounts import Accounts
 from services.gateway.edge import Edge, Metrics
 from services.gateway.event_stream import OpenStreams
@@ -58,7 +58,19 @@ def create_app(settings: GatewaySettings, bus: Bus, pool: Pool, accounts: Accoun
     app.state.metrics = metrics
     app.state.streams = streams
     app.state.origins = settings.origins
-    for module in (authentication, preferences, chat, chat_completions, contexts, workspaces, markdown, mentions, retrieval, operation):
+    for module in (
+        authentication,
+        preferences,
+        chat,
+        chat_completions,
+        contexts,
+        workspaces,
+        markdown,
+        mentions,
+        retrieval,
+        operation,
+        web_client,
+    ):
         app.include_router(module.router)
     problems.install(app)
     app.openapi = describing(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it

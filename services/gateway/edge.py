@@ -21,6 +21,7 @@ BODY_BYTES_MAX = 1024 * 1024
 NOTE_BYTES_MAX = 8 * 1024 * 1024
 NOTE_PATH = re.compile(r"^/api/workspaces/[^/]+/notes/")
 BODY_SECONDS = 10.0
+# A response may have stricter ones of its own.
 SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
@@ -67,7 +68,9 @@ class Edge:
                 self._metrics.seconds.labels(method, route).observe(time.perf_counter() - started)
                 span.update_name(f"{method} {route}")
                 span.set_attribute("http.response.status_code", message["status"])
-                message["headers"] = [*message.get("headers", []), *SECURITY_HEADERS]
+                own = message.get("headers", [])
+                names = {name.lower() for name, _ in own}
+                message["headers"] = [*own, *(header for header in SECURITY_HEADERS if header[0] not in names)]
             await send(message)
 
         try:

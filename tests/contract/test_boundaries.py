@@ -9,7 +9,7 @@ FOLDERS = ("shared", "services", "local")
 
 
 def sources() -> list[Path]:
-    return [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    return [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if "node_modules" not in path.parts]
 
 
 def test_no_module_is_named_after_nothing() -> None:

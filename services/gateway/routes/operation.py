@@ -1,4 +1,4 @@
-"""Whether it runs, what it counts, and what a browser finds at `/`."""
+"""Whether it runs, what it counts, and its description as a page."""
 
 import asyncio
 from html import escape
@@ -60,13 +60,6 @@ async def _problems_of(bus: Bus, name: str) -> dict[str, str]:
 async def metrics(request: Request) -> Response:
     """In Prometheus' text format."""
     return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-
-@router.get("/", include_in_schema=False)
-async def home() -> HTMLResponse:
-    """Says where things are."""
-    body = '<h1>Marginalia</h1><p>The service runs. Its API is described at <a href="/api/docs">/api/docs</a>.</p>'
-    return HTMLResponse(PAGE.format(title="Marginalia", body=body))
 
 
 @router.get("/api/docs", include_in_schema=False)

@@ -1,0 +1,168 @@
+/** A note beside the conversation: rendered or as its source, at the passage that was asked for, and always as it is now. */
+
+import { ask, noteAddress, Problem, said } from "../api";
+import { state, workspaceName } from "../app-state";
+import type { Note, NoteChanged, Source } from "../contracts";
+import { button, h, iconButton } from "../dom";
+import { t } from "../i18n";
+import { codeBlock, finishCode } from "../markdown/code-block";
+import { LiveDocument } from "../markdown/live-document";
+import { noteOf } from "./note-link";
+import { frontMatterLines, linesOfPassage } from "./passage";
+
+export interface Shown { workspace: string; path: string; source?: Source; fragment?: string }
+
+export class NotePanel {
+  private readonly title = h("h2", { tabindex: -1 });
+  private readonly place = h("p", { class: "note-place" });
+  private readonly remark = h("div", { class: "note-remark", role: "status" });
+  private readonly body = h("div", { class: "note-body" });
+  private readonly toggle = button(t("notes.source"), () => this.switchSource(), { class: "button small" });
+  readonly element: HTMLElement;
+  private changes: EventSource | null = null;
+  private shown: Shown | null = null;
+  private asSource = false;
+  private version = "";
+  private returnTo: HTMLElement | null = null;
+
+  constructor(private readonly open: (shown: Shown) => void, private readonly closed: () => void) {
+    this.element = h(
+      "aside",
+      { class: "note-panel", hidden: true, "aria-label": t("app.notes") },
+      h("header", {}, h("div", { class: "note-heading" }, this.title, this.place), this.toggle, iconButton("close", t("app.close"), () => this.close())),
+      this.remark,
+      this.body,
+    );
+    this.body.addEventListener("click", (event) => this.clicked(event));
+  }
+
+  async show(shown: Shown): Promise<void> {
+    if (this.element.hidden) this.returnTo = document.activeElement as HTMLElement | null;
+    if (this.shown?.workspace !== shown.workspace) this.listen(shown.workspace);
+    this.shown = shown;
+    this.element.hidden = false;
+    this.remark.replaceChildren();
+    this.version = "";
+    await this.load(true);
+    this.title.focus({ preventScroll: true });
+  }
+
+  close(): void {
+    if (this.element.hidden) return;
+    this.changes?.close();
+    this.changes = null;
+    this.shown = null;
+    this.element.hidden = true;
+    this.closed();
+    this.returnTo?.focus();
+  }
+
+  private async load(first: boolean): Promise<void> {
+    const shown = this.shown;
+    if (!shown) return;
+    this.place.textContent = `${workspaceName(shown.workspace)} › ${shown.path}`;
+    this.title.textContent = shown.path.split("/").at(-1)!;
+    try {
+      const note = await ask<Note>(noteAddress(shown.workspace, shown.path));
+      if (this.shown !== shown || (!first && note.content_hash === this.version)) return;
+      if (!first && this.version) this.remark.replaceChildren(t("notes.changed"));
+      this.version = note.content_hash;
+      await this.render(note, first);
+    } catch (error) {
+      if (this.shown !== shown) return;
+      const gone = error instanceof Problem && error.code === "note_not_found";
+      this.body.replaceChildren(h("p", { class: "problem" }, gone ? t("notes.deleted") : said(error)));
+      if (shown.source?.excerpt) this.body.append(passage(shown.source.excerpt));
+    }
+  }
+
+  private async render(note: Note, first: boolean): Promise<void> {
+    const { source, fragment } = this.shown!;
+    const before = this.body.scrollTop;
+    this.title.textContent = note.title;
+    this.toggle.textContent = t(this.asSource ? "notes.rendered" : "notes.source");
+    const parts: HTMLElement[] = [];
+    const stale = source?.locator && source.locator.content_hash !== note.content_hash;
+    if (stale && source.excerpt) parts.push(h("p", { class: "notice" }, t("notes.passage.gone")), passage(source.excerpt));
+    if (note.tags.length > 0) parts.push(h("p", { class: "note-tags", "aria-label": t("notes.tags") }, ...note.tags.map((tag) => h("span", { class: "tag" }, `#${tag}`))));
+    const front = this.asSource ? 0 : frontMatterLines(note.content);
+    const place = h("div", { class: "markdown" });
+    parts.push(place);
+    this.body.replaceChildren(...parts);
+    const lines = source?.locator && !stale ? linesOfPassage(note.content, source.locator.start, source.locator.end) : null;
+    if (this.asSource) await this.renderSource(place, note, lines);
+    else await this.renderMarkdown(place, note.content.split("\n").slice(front).join("\n"));
+    const marked = lines && !this.asSource ? mark(place, lines.first - front, lines.after - front) : place.querySelector<HTMLElement>("[data-passage]");
+    if (!first) this.body.scrollTop = before;
+    else (marked ?? (fragment ? headingOf(place, fragment) : null) ?? this.title).scrollIntoView({ block: "start" });
+  }
+
+  private async renderMarkdown(place: HTMLElement, text: string): Promise<void> {
+    const { math, diagrams, callouts } = state.preferences.markdown;
+    const rendered = new LiveDocument(place, { math, diagrams, callouts, lines: true });
+    await new Promise<void>((resolve) => {
+      rendered.onchange = resolve;
+      rendered.update(text, true);
+    });
+  }
+
+  private async renderSource(place: HTMLElement, note: Note, lines: { first: number; after: number } | null): Promise<void> {
+    const block = codeBlock("markdown", note.content, false);
+    place.append(block);
+    await finishCode(block);
+    if (!lines) return;
+    for (const line of [...block.querySelectorAll(".line")].slice(lines.first, lines.after)) line.setAttribute("data-passage", "");
+  }
+
+  private switchSource(): void {
+    this.asSource = !this.asSource;
+    void this.load(true);
+  }
+
+  /** Changes by anybody, other programs included. */
+  private listen(workspace: string): void {
+    this.changes?.close();
+    this.changes = new EventSource(`/api/workspaces/${workspace}/events`);
+    // What changed before the stream began, or while it was broken off, is not told again.
+    this.changes.addEventListener("open", () => this.version && void this.load(false));
+    this.changes.addEventListener("NoteChanged", (event) => this.heard(JSON.parse((event as MessageEvent<string>).data) as NoteChanged));
+  }
+
+  private heard(change: NoteChanged): void {
+    if (!this.shown) return;
+    if (change.from === this.shown.path) {
+      this.remark.replaceChildren(t("notes.moved", { path: change.path }));
+      this.shown = { ...this.shown, path: change.path };
+    } else if (change.path !== this.shown.path) return;
+    else if (change.kind === "deleted") this.remark.replaceChildren(t("notes.deleted"));
+    if (change.kind !== "deleted") void this.load(false);
+  }
+
+  private clicked(event: MouseEvent): void {
+    const link = (event.target as Element).closest<HTMLElement>("[data-note]");
+    if (!link || !this.shown) return;
+    event.preventDefault();
+    const { workspace, path } = this.shown;
+    const notes = state.workspaces.find((one) => one.id === workspace)?.notes_dir ?? "";
+    const folder = path.split("/").slice(0, -1).join("/");
+    const found = noteOf(link.dataset["note"]!, state.workspaces, workspace, `${notes}/${folder}`);
+    if (found) this.open(found);
+  }
+}
+
+function passage(text: string): HTMLElement {
+  return h("blockquote", { class: "passage", "aria-label": t("notes.passage") }, text);
+}
+
+/** Marks the smallest blocks that stand on these lines; the first of them. */
+function mark(root: HTMLElement, first: number, after: number): HTMLElement | null {
+  const within = [...root.querySelectorAll<HTMLElement>("[data-line]")].filter((block) => Number(block.dataset["line"]) < after && Number(block.dataset["end"]) > first);
+  const smallest = within.filter((block) => !within.some((other) => other !== block && block.contains(other)));
+  for (const block of smallest) block.dataset["passage"] = "";
+  smallest[0]?.setAttribute("aria-label", t("notes.passage"));
+  return smallest[0] ?? null;
+}
+
+function headingOf(root: HTMLElement, fragment: string): HTMLElement | null {
+  return [...root.querySelectorAll<HTMLElement>("h1, h2, h3, h4, h5, h6")].find((heading) => heading.textContent?.trim() === fragment) ?? null;
+}
