@@ -95,7 +95,7 @@ async def test_steps_stand_in_one_box_in_order_and_cards_for_what_is_cited_alone
 
 async def test_a_number_and_its_card_open_the_note_at_the_passage_as_it_is_now(web: Client) -> None:
     # UI-1; open-webui/open-webui#11592, #10979; jswest/bartleby#343
-    web.provider.next(calls("Sourdough starter", prefix="note"), answer("Feed it daily [1]."))
+    web.provider.next(calls("Sourdough starter", prefix="note"), answer("Feed it daily [1, 2, 3, 4, 5, 6]."))
     note = web.vault / "Sourdough.md"
     note.write_text("# Sourdough\n\n" + "Filler.\n\n" * 60 + "## Starter\n\nFeed the sourdough starter every day.\n")
     await eventually(lambda: _found(web, "sourdough starter", "Sourdough.md"), 30)
@@ -103,7 +103,7 @@ async def test_a_number_and_its_card_open_the_note_at_the_passage_as_it_is_now(w
         page = window.page
         await page.get_by_label("Notes to search").select_option("vault")
         await say(page, "How is a starter fed?")
-        card = replies(page).locator(".source-card")
+        card = replies(page).locator(".source-card", has_text="Sourdough.md › Sourdough › Starter")
         await card.click()
         panel = page.get_by_role("complementary", name="Notes")
         await expect(panel.locator("[data-passage]").first).to_be_in_viewport()
@@ -113,7 +113,7 @@ async def test_a_number_and_its_card_open_the_note_at_the_passage_as_it_is_now(w
         await expect(panel.get_by_text("Changed just now")).to_be_visible()
         await expect(panel.get_by_label("The passage that the answer was shown")).to_have_text(excerpt)
         await page.reload()
-        await expect(replies(page).get_by_text("The note was changed since")).to_be_visible()
+        await expect(replies(page).get_by_text("The note was changed since").first).to_be_visible()
         note.unlink()
         await page.keyboard.press("Escape")
 
