@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 
 from services.gateway import web_client
 from tests.support.chat_client import PASSWORD
@@ -46,6 +46,9 @@ Let it prove for two hours at 24 °C, until it has doubled.
 Bake at 230 °C for forty minutes.
 """
 TEA = "# Tea\n\nGreen tea is brewed at 70 °C for two minutes.\n\nSee [Bread](Kitchen/Bread.md).\n"
+
+# A loaded machine is no failure.
+WITHIN_MILLISECONDS = 20_000
 
 
 def missing() -> str | None:
@@ -104,7 +107,8 @@ class Client:
         """Windows that share a session. Whatever they did wrong fails the test."""
         options = {"viewport": {"width": 1280, "height": 850}, "locale": "en-GB", "color_scheme": "light", **options}
         context = await self.browser.new_context(**options)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(WITHIN_MILLISECONDS)
+        expect.set_options(timeout=WITHIN_MILLISECONDS)
         await context.grant_permissions(["clipboard-read", "clipboard-write"], origin=self.stack.base_url)
         before = len(self.windows)
         if signed_in:
