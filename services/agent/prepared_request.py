@@ -1,8 +1,10 @@
 """Sending a prepared request to a provider, once: nothing is probed, changed, cut or tried again (RC-20)."""
 
+import asyncio
 import base64
 import time
 from typing import Any
+from uuid import uuid4
 
 from services.agent.chat_model import ChatModel
 from services.agent.provider_failure import ProviderFailure
@@ -15,6 +17,7 @@ from shared.messaging.client import Client
 from shared.messaging.scope import Scope
 
 KEEP_SECONDS = 20.0
+KEEP_PAUSE_SECONDS = 0.3
 
 
 class PreparedRequests:
@@ -42,13 +45,23 @@ class PreparedRequests:
         except ProviderFailure as failure:
             raise ServiceError(ErrorCode(failure.code), failure.message, retriable=failure.retriable) from None
         keep = KeepAnswer(
+            id=uuid4(),
             context=context.context,
             provider=provider.name,
             body=base64.b64encode(response).decode(),
             took_ms=round((time.monotonic() - began) * 1000),
         )
         # It has been paid for: whoever gives up waiting does not lose it.
-        return await shielded(self._client.ask(evidence.ANSWER_KEEP, keep, Scope.root(KEEP_SECONDS, account=scope.account)), KEEP_SECONDS)
+        return await shielded(self._kept(keep, Scope.root(KEEP_SECONDS, account=scope.account)), KEEP_SECONDS)
+
+    async def _kept(self, keep: KeepAnswer, scope: Scope) -> Answer:
+        while True:
+            try:
+                return await self._client.ask(evidence.ANSWER_KEEP, keep, scope)
+            except ServiceError as error:
+                if not error.passing or scope.remaining <= KEEP_PAUSE_SECONDS:
+                    raise
+            await asyncio.sleep(KEEP_PAUSE_SECONDS)
 
     def _provider(self, model: str) -> Provider:
         """Whoever has the model; the default provider is asked for one that nobody names, and says itself whether it knows it."""

@@ -4,7 +4,7 @@ import base64
 import hashlib
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from services.contexts import plain_json, snapshot
 from services.contexts.snapshot_store import SnapshotStore
@@ -57,7 +57,7 @@ class Answers:
         body = base64.b64decode(request.body)
         answer = Answer(
             **snapshot.parse(record, _json(body)).model_dump(),
-            id=uuid4(),
+            id=request.id,
             context_id=request.context,
             provider=request.provider,
             took_ms=request.took_ms,
@@ -67,9 +67,10 @@ class Answers:
         )
         async with connection(self._pool) as db:
             await db.execute(
-                "INSERT INTO answers (id, snapshot, answer) VALUES ($1, $2, $3)", answer.id, request.context, answer.model_dump(mode="json")
-            )
-        return answer
+                "INSERT INTO answers (id, snapshot, answer) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING",
+                answer.id, request.context, answer.model_dump(mode="json"),
+            )  # fmt: skip
+            return Answer.model_validate(await db.fetchval("SELECT answer FROM answers WHERE id = $1", answer.id))
 
     async def of(self, context: UUID) -> list[Answer]:
         """A snapshot's answers, oldest first.

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import asyncpg
+
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.evidence import PAGE_SIZE_MAX, ContextPage, ListContexts
 from shared.database.pool import Connection, Pool, connection, transaction
@@ -25,9 +27,20 @@ class Part:
 
 
 async def insert(db: Connection, line: str) -> None:
-    """Store a record's line; to be called last in its transaction, which others wait for."""
-    await db.execute(_ORDER)
+    """Store a record's line; to be called last in its transaction, which others wait for.
+
+    Raises:
+        ServiceError: `service_unavailable`, where many are being imported for longer than the transaction waits for locks.
+    """
+    await _take_turn(db)
     await db.execute("INSERT INTO snapshots (id, line) VALUES ($1, $2)", UUID(json.loads(line)["id"]), line)
+
+
+async def _take_turn(db: Connection) -> None:
+    try:
+        await db.execute(_ORDER)
+    except asyncpg.LockNotAvailableError:
+        raise ServiceError(ErrorCode.UNAVAILABLE, "Contexts are being imported just now; try again shortly.", retry_after=5) from None
 
 
 class SnapshotStore:
@@ -97,11 +110,11 @@ class SnapshotStore:
         """Bring back records, all or none, in their order; how many were not there. One that is there already must be the same.
 
         Raises:
-            ServiceError: `conflict`, where another record has the id.
+            ServiceError: `conflict`, where another record has the id; `service_unavailable` during another import.
         """
         added = 0
         async with transaction(self._pool) as db:
-            await db.execute(_ORDER)
+            await _take_turn(db)
             for line in lines:
                 identifier = UUID(json.loads(line)["id"])
                 present = await db.fetchval("SELECT line FROM snapshots WHERE id = $1", identifier)

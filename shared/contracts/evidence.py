@@ -198,11 +198,13 @@ class KeepAnswer(Message):
     """What a provider has answered to a snapshot's request, as it came; to be judged and stored.
 
     Attributes:
+        id: the answer's; kept once, however often it is asked for.
         provider: by its name in the configuration.
         body: the response's bytes, in base64.
         took_ms: from sending to the last byte.
     """
 
+    id: UUID
     context: UUID
     provider: str
     body: str
@@ -233,7 +235,7 @@ CONTEXT_GET = Query("contexts.evidence.get", ContextRef, StoredContext, owner="c
 CONTEXT_LIST = Query("contexts.evidence.list", ListContexts, ContextPage, owner="contexts")
 CONTEXT_EXPORT = Query("contexts.evidence.export", ExportContexts, ContextLines, owner="contexts", timeout_seconds=EXPORT_SECONDS_MAX)
 CONTEXT_SENDABLE = Query("contexts.evidence.sendable", ContextRef, SendableContext, owner="contexts")
-ANSWER_KEEP = Query("contexts.answer.keep", KeepAnswer, Answer, owner="contexts", idempotent=False)
+ANSWER_KEEP = Query("contexts.answer.keep", KeepAnswer, Answer, owner="contexts")
 ANSWER_LIST = Query("contexts.answer.list", ContextRef, AnswerList, owner="contexts")
 # The agent has the providers' keys: it sends the request, once.
 CONTEXT_ANSWER = Query("agent.evidence.answer", ContextRef, Answer, owner="agent", timeout_seconds=ANSWER_SECONDS_MAX, idempotent=False)

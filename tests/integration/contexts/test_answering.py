@@ -1,18 +1,23 @@
 """Answers to prepared requests: sent once to the configured provider, judged, kept (RC-20)."""
 
 import asyncio
+import base64
 import hashlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from services.agent.app import serve as serve_agent
 from services.agent.settings import AgentSettings
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.evidence import ANSWER_KEEP, KeepAnswer
+from shared.messaging.bus import Bus
+from shared.messaging.scope import Account, Scope
 from tests.integration.contexts.test_preparing import Surface, surface_of
 from tests.support.chat_client import running
 from tests.support.polling import eventually
@@ -135,6 +140,22 @@ async def test_a_response_that_cannot_be_stored_as_it_says_is_kept_as_rejected(s
     assert (answered.status_code, answered.json().get("reason")) == (201, reason), answered.text
     assert answered.json()["response_sha256"] == hashlib.sha256(hostile).hexdigest()
     assert await stack.answers(snapshot) == [answered.json()]
+
+
+async def test_an_answer_that_is_given_twice_is_kept_once(stack: Stack, nats_url: str) -> None:  # RC-20
+    snapshot = await stack.prepared()
+    keep = KeepAnswer(
+        id=uuid4(), context=snapshot["id"], provider="p", body=base64.b64encode(json.dumps(response()).encode()).decode(), took_ms=1
+    )
+    bus = Bus("tester", nats_url)
+    await bus.connect()
+    try:
+        scope = Scope.root(10, account=Account(uuid4(), "admin"))
+        first, again = [await bus.client.ask(ANSWER_KEEP, keep, scope) for _ in range(2)]
+    finally:
+        await bus.stop()
+    assert first == again
+    assert await stack.answers(snapshot) == [first.model_dump(mode="json")]
 
 
 async def test_a_request_whose_evidence_has_changed_is_not_sent(stack: Stack) -> None:  # RC-20

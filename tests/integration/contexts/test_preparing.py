@@ -21,6 +21,7 @@ from local.ports import free_port
 from local.stack import ROOT
 from services.contexts.app import serve as serve_contexts
 from services.contexts.snapshot import check
+from services.contexts.snapshot_store import insert
 from services.gateway.app import serve as serve_gateway
 from services.gateway.settings import GatewaySettings
 from shared.contracts.errors import ErrorCode, ServiceError
@@ -251,19 +252,23 @@ async def test_nothing_can_be_published_between_the_verification_and_the_saving(
         await pool.close()
 
 
-async def test_while_something_is_published_for_long_a_preparation_is_told_so(surface: Surface, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_preparation_cannot_wait_for_is_told(surface: Surface, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.contexts.preparation.LOCK_WAIT", "100ms")
-    pool = await open_pool(surface.database_url, "retrieval", size=1)
+    pool = await open_pool(surface.database_url, "contexts", size=1)
     try:
         async with transaction(pool) as db:
             await hold_to_publish(db, [SPACE])
-            told = await surface.prepare()
+            publishing = await surface.prepare()
+        async with transaction(pool) as db:
+            await insert(db, json.dumps(legacy()))  # as an import does, for as long as it takes
+            importing = await surface.prepare()
     finally:
         await pool.close()
-    assert (told.status_code, told.json()["code"]) == (503, "service_unavailable")
-    assert "is being published just now" in told.json()["detail"]
-    assert "retry-after" in told.headers
-    assert await surface.stored() == 0
+    for told, why in ((publishing, "is being published just now"), (importing, "are being imported just now")):
+        assert (told.status_code, told.json()["code"]) == (503, "service_unavailable")
+        assert why in told.json()["detail"]
+        assert "retry-after" in told.headers
+    assert await surface.stored() == 1
 
 
 async def test_a_page_may_be_larger_than_a_message(surface: Surface) -> None:
