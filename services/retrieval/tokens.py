@@ -96,7 +96,7 @@ def _frequencies(text: str) -> tuple[dict[int, int], float]:
             runs.update(map("".join, pairwise(run)))
         else:
             spellings[spelling] += 1
-    counts = {}
+    counts: dict[int, int] = {}
     characters = latin = 0
     for word, count in runs.items():
         number = word_id(word)
