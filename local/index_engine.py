@@ -176,6 +176,13 @@ class Engine:
             await self._sync()
         return Empty()
 
+    async def forget_dense(self, _: Empty, __: Scope) -> Empty:
+        """Removes all dense vectors, those of a build that runs too: it is given up."""
+        async with self._writing:
+            await self._give_up_rebuild()
+            await self._call(self._shard.forget_dense)
+        return Empty()
+
     async def delete(self, request: Delete, _: Scope) -> Empty:
         """Removes points."""
         async with self._writing:
@@ -187,9 +194,7 @@ class Engine:
     async def clear(self, _: Empty, __: Scope) -> Empty:
         """Removes all points, and forgets the dense vectors' dimension."""
         async with self._writing:
-            if self._rebuilt is not None:
-                self._rebuilt.cancel()
-                await asyncio.wait({self._rebuilt})
+            await self._give_up_rebuild()
             await self._switch(self._generations.begin)
         return Empty()
 
@@ -267,6 +272,11 @@ class Engine:
         if not done.cancelled() and (error := done.exception()) is not None:
             logger.error("The index could not be optimised; it is searched as it is", exc_info=error)
 
+    async def _give_up_rebuild(self) -> None:
+        if self._rebuilt is not None:
+            self._rebuilt.cancel()
+            await asyncio.wait({self._rebuilt})
+
     async def _carry_over(self, fresh: Shard) -> None:
         assert self._touched is not None
         ids = [self._touched.pop() for _ in range(min(POINTS_PER_CALL, len(self._touched)))]
@@ -312,6 +322,7 @@ def routes(engine: Engine) -> list[Route]:  # type: ignore[type-arg]
     return [
         Route(index.UPSERT, engine.upsert),
         Route(index.SET_DENSE, engine.set_dense),
+        Route(index.FORGET_DENSE, engine.forget_dense),
         Route(index.DELETE, engine.delete),
         Route(index.SEARCH, engine.search),
         Route(index.STATS, engine.stats),

@@ -98,6 +98,14 @@ class Shard:
                     UpdateOperation.update_vectors([edge.PointVectors(one, {DENSE: decoded[UUID(str(one))]}) for one in present])
                 )
 
+    def forget_dense(self) -> None:
+        """Removes all dense vectors; of any dimension may the next ones be."""
+        with _engine():
+            self._shard.update(UpdateOperation.delete_vector_name(DENSE))
+            # As when the dimension changes.
+            self._shard.flush()
+        self._dimension = 0
+
     def delete(self, ids: Sequence[UUID]) -> None:
         """Removes points; unknown ids are passed over."""
         with _engine():

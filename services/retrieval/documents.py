@@ -94,6 +94,14 @@ async def known(pool: Pool, workspace: UUID, paths: Sequence[str] | None = None)
     return {row["path"]: Known(*row.values()) for row in rows}
 
 
+async def new_ids(pool: Pool, notes: Collection[tuple[UUID, str]]) -> dict[tuple[UUID, str], UUID]:
+    """The ids of documents that are to be made for notes at these paths; none where `document_id` has to look closer."""
+    made = {_made_id(workspace, path): (workspace, path) for workspace, path in notes}
+    async with connection(pool) as db:
+        taken = {row["id"] for row in await db.fetch("SELECT id FROM documents WHERE id = ANY($1)", list(made))}
+    return {note: one for one, note in made.items() if one not in taken}
+
+
 async def document_id(pool: Pool, workspace: UUID, path: str, moved_from: str | None = None, vacated: Collection[str] = ()) -> UUID:
     """The id that the note's document has, or will have.
 
@@ -103,7 +111,7 @@ async def document_id(pool: Pool, workspace: UUID, path: str, moved_from: str | 
     paths = [path, moved_from] if moved_from else [path]
     async with connection(pool) as db:
         for attempt in range(1000):
-            made = uuid5(NAMESPACE, f"{workspace}\0{path}\0{attempt}" if attempt else f"{workspace}\0{path}")
+            made = _made_id(workspace, path, attempt)
             rows = await db.fetch(
                 "SELECT path, id FROM documents WHERE (workspace = $1 AND path = ANY($2)) OR id = $3", workspace, paths, made
             )
@@ -114,6 +122,10 @@ async def document_id(pool: Pool, workspace: UUID, path: str, moved_from: str | 
             if all(row["id"] != made for row in rows):
                 return made
     raise RuntimeError("a thousand notes were moved away from one path")
+
+
+def _made_id(workspace: UUID, path: str, attempt: int = 0) -> UUID:
+    return uuid5(NAMESPACE, f"{workspace}\0{path}\0{attempt}" if attempt else f"{workspace}\0{path}")
 
 
 async def commit(

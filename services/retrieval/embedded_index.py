@@ -26,6 +26,10 @@ class EmbeddedIndex:
         """See the port."""
         await self._client.ask(index.SET_DENSE, SetDense(vectors=list(vectors)), Scope.root(WRITE_SECONDS))
 
+    async def forget_dense(self) -> None:
+        """See the port."""
+        await self._client.ask(index.FORGET_DENSE, Empty(), Scope.root(WRITE_SECONDS))
+
     async def delete(self, ids: Sequence[UUID]) -> None:
         """See the port."""
         await self._client.ask(index.DELETE, Delete(ids=list(ids)), Scope.root(WRITE_SECONDS))

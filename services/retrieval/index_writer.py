@@ -36,6 +36,7 @@ REMOVALS_PER_WRITE = 512
 STAGED_SECONDS = 120.0
 RETRY_SECONDS = 2.0
 CHECK_SECONDS = 15.0
+LONG_SECONDS = 120.0
 CONFIRM_SECONDS = 1.0
 # After a search another one is to be expected for so long.
 SEARCHING_SECONDS = 1.0
@@ -192,23 +193,26 @@ class IndexWriter:
         return None if least <= points <= most else (points, least, most)
 
     async def begin_space(self, space: str) -> None:
-        """Start over with another embedding space: the old vectors are near to nothing in it. Words are looked up in the tables until the
-        index is filled again.
+        """Go over to another embedding space: the old vectors are near to nothing in it. Words are found as before, and by vectors what has
+        got its new one.
         """
         async with self._lock:
             if self.space is not None:
-                self._complete = False
-                await self._index.clear()
-                await self._forget(cleared=True)
+                # Whatever happens from here on, no vector counts as written that is not.
+                async with transaction(self._pool) as db:
+                    await _let_take_long(db)
+                    await db.execute("UPDATE chunks SET dense = false WHERE dense", timeout=LONG_SECONDS)
+                await self._index.forget_dense()
             async with transaction(self._pool) as db:
+                await _let_take_long(db)
                 # What has just been verified against the old vectors is saved before they go (RC-4).
                 await hold_to_publish(db, [row["workspace"] for row in await db.fetch("SELECT workspace FROM publications")])
                 await db.execute(
                     "INSERT INTO embedding_space (space) VALUES ($1) ON CONFLICT (single) DO UPDATE SET space = excluded.space", space
                 )
-                await db.execute("UPDATE chunks SET embedded = false WHERE embedded", timeout=60)
+                await db.execute("UPDATE chunks SET embedded = false WHERE embedded", timeout=LONG_SECONDS)
             self.space = space
-        self._check_due.set()
+            self.published += 1
 
     async def set_dense(self, vectors: Sequence[tuple[UUID, bytes]]) -> None:
         """Give points their dense vectors (float32)."""
@@ -220,7 +224,8 @@ class IndexWriter:
 
     async def _forget(self, *, cleared: bool) -> None:
         async with transaction(self._pool) as db:
-            await db.execute("UPDATE chunks SET in_index = false, dense = false WHERE in_index OR dense", timeout=60)
+            await _let_take_long(db)
+            await db.execute("UPDATE chunks SET in_index = false, dense = false WHERE in_index OR dense", timeout=LONG_SECONDS)
             await db.execute("DELETE FROM removals WHERE certain" if cleared else "UPDATE removals SET certain = false WHERE certain")
 
     async def _write_removals(self) -> bool:
@@ -259,6 +264,11 @@ class IndexWriter:
             )
         self.published += any(row["vector"] is None for row in rows)
         return True
+
+
+async def _let_take_long(db: Connection) -> None:
+    """A transaction that writes every chunk."""
+    await db.execute(f"SET LOCAL statement_timeout = '{LONG_SECONDS:.0f}s'")
 
 
 async def _publish_vectors(db: Connection, points: Sequence[UUID], *, written: bool = False) -> None:

@@ -6,7 +6,7 @@ neighbours', after the index has what it will need. A reader that comes late is 
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import batched
@@ -28,6 +28,8 @@ from shared.messaging.scope import Scope
 logger = logging.getLogger(__name__)
 
 READS_AT_ONCE = 8
+# Notes that are looked up together; one has up to 8 MB.
+PREPARED_AT_ONCE = 16
 READ_SECONDS = 30.0
 # A transaction holds about this many chunks; one note is never divided.
 CHUNKS_PER_COMMIT = 512
@@ -95,7 +97,7 @@ class Indexer:
     async def _apply(self, batch: Sequence[Dirty]) -> list[Dirty]:
         failed: list[Dirty] = []
         ready: list[tuple[Change, UUID | None]] = []
-        for part in batched(batch, READS_AT_ONCE):
+        for part in batched(batch, PREPARED_AT_ONCE):
             # In order, and moves before what reads their paths: a document's id goes with the move.
             moves = [Moved(one.workspace, one.moved_from, one.path, one.revision) for one in part if one.moved_from and one.revision]
             if moves:
@@ -142,14 +144,24 @@ class Indexer:
         known = {workspace: await documents.known(self._pool, workspace, paths) for workspace, paths in by_workspace.items()}
         async with connection(self._pool) as db:
             waiting = {workspace: await held.among(db, workspace, paths) for workspace, paths in by_workspace.items()}
-        work = (self._prepare(one, known[one.workspace].get(one.path), held=one.path in waiting[one.workspace]) for one in batch)
+        new = [(one.workspace, one.path) for one in batch if one.path not in known[one.workspace] and not one.moved_from]
+        ids = await documents.new_ids(self._pool, new) if new else {}
+        work = (self._prepare(one, known[one.workspace].get(one.path), ids, held=one.path in waiting[one.workspace]) for one in batch)
         prepared = await asyncio.gather(*work, return_exceptions=True)
         for outcome in prepared:
             if isinstance(outcome, BaseException) and not isinstance(outcome, ServiceError):
                 raise outcome
         return cast("list[_Prepared]", prepared)
 
-    async def _prepare(self, one: Dirty, stored: Known | None, vacated: Collection[str] = (), *, held: bool = False) -> _Prepared:
+    async def _prepare(
+        self,
+        one: Dirty,
+        stored: Known | None,
+        new_ids: Mapping[tuple[UUID, str], UUID],
+        vacated: Collection[str] = (),
+        *,
+        held: bool = False,
+    ) -> _Prepared:
         """The change to store; None where there is nothing to do. `held`: another change of the note waits to be published."""
         if stored is not None and one.content_hash is not None and stored.is_of(one.content_hash) and not one.moved_from and not held:
             return None
@@ -158,7 +170,9 @@ class Indexer:
                 note = await self._client.ask(notes.NOTE_READ, ReadNote(workspace=one.workspace, path=one.path), Scope.root(READ_SECONDS))
         except ServiceError as error:
             return self._unread(one, stored, error, held=held)
-        document = stored.id if stored else await documents.document_id(self._pool, one.workspace, note.path, one.moved_from, vacated)
+        document = stored.id if stored else new_ids.get((one.workspace, note.path))
+        if document is None:
+            document = await documents.document_id(self._pool, one.workspace, note.path, one.moved_from, vacated)
         try:
             cut = await asyncio.get_running_loop().run_in_executor(self._thread, cut_note, one.workspace, document, note)
         except Exception:  # one note that breaks the cutting must not keep the others from being found
@@ -197,7 +211,7 @@ class Indexer:
             present = [Dirty(workspace, one.path, revision=one.revision) for one in waiting if one.content_hash is not None]
             present += [Dirty(workspace, path) for path, known in stored.items() if known.cut_version != CUT_VERSION]
             present = list({one.path: one for one in reversed(present)}.values())
-            for prepared in await asyncio.gather(*(self._prepare(one, stored.get(one.path), vacated) for one in present)):
+            for prepared in await asyncio.gather(*(self._prepare(one, stored.get(one.path), {}, vacated) for one in present)):
                 if isinstance(prepared, ServiceError):
                     raise prepared
                 if prepared is not None:

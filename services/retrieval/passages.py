@@ -23,18 +23,16 @@ _WEB_ADDRESS = re.compile(r"https?://[^\s\0@/?#\\]{1,255}([/?#][^\s\0]{0,2000})?
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk with all that is derived from it."""
+    """A chunk with all that is derived from it.
+
+    `point` names the chunk as the index holds it. The point of that name never changes: other words or filters make another.
+    """
 
     chunk: Chunk
     sha256: str
     passage_sha: bytes
     words: SparseVector
-    point_hash: bytes
-
-    @property
-    def point(self) -> UUID:
-        """Names the chunk as the index holds it. The point of that name never changes: other words or filters make another."""
-        return uuid5(self.chunk.block_id, self.point_hash.hex())
+    point: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ def _passage(chunk: Chunk, title: str, folders: list[str], tags: list[str]) -> P
         sha256,
         passage_sha(chunk.heading_path, chunk.text),
         document_vector(chunk.text, list(chunk.heading_path), title),
-        hashlib.blake2b(known_by, digest_size=16).digest(),
+        uuid5(chunk.block_id, hashlib.blake2b(known_by, digest_size=16).hexdigest()),
     )
 
 

@@ -63,6 +63,14 @@ class ServerIndex:
             if updates:
                 await self._client.update_vectors(COLLECTION, updates, wait=True)
 
+    async def forget_dense(self) -> None:
+        """See the port."""
+        async with _answering():
+            await self._ready()
+            if self._dimension:
+                await self._client.delete_vector_name(COLLECTION, DENSE)
+                self._dimension = 0
+
     async def delete(self, ids: Sequence[UUID]) -> None:
         """See the port."""
         async with _answering():

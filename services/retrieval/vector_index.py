@@ -20,6 +20,9 @@ class VectorIndex(Protocol):
     async def set_dense(self, vectors: Sequence[DenseVector]) -> None:
         """Gives existing points their dense vectors; the others are passed over."""
 
+    async def forget_dense(self) -> None:
+        """Removes all dense vectors; the points stay, and are found by words."""
+
     async def delete(self, ids: Sequence[UUID]) -> None:
         """Removes points; unknown ids are passed over."""
 

@@ -5,6 +5,7 @@ Vectors are kept in PostgreSQL by what was embedded, so that a rebuilt index, a 
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
 from uuid import UUID
@@ -25,6 +26,8 @@ REUSED_PER_WRITE = 256
 LISTED = 4096
 IDLE_SECONDS = 1.0
 BUSY_SECONDS = 0.2
+# Vectors of texts that are no longer anywhere are kept this long, mostly: what was deleted often comes back.
+COLLECT_SECONDS = 3600.0
 RETRY_SECONDS = 1.0
 RETRY_SECONDS_MAX = 30.0
 
@@ -41,6 +44,7 @@ class Vectors:
         self._refused: set[bytes] = set()
         self._listed: deque[UUID] = deque()
         self._listed_of = -1
+        self._collected_at = time.monotonic()
         self.last_error: str | None = None
 
     async def run(self) -> None:
@@ -53,6 +57,8 @@ class Vectors:
                 continue
             try:
                 worked = await self.step()
+                if not worked and time.monotonic() - self._collected_at > COLLECT_SECONDS:
+                    await self.collect()
                 self.last_error = f"{len(self._refused)} passages are refused by the embedding model." if self._refused else None
                 retry, pause = RETRY_SECONDS, 0.0 if worked else IDLE_SECONDS
             except (EmbeddingError, ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
@@ -76,6 +82,13 @@ class Vectors:
         made = await self._make([row for row in rows if row["passage_sha"] not in self._refused])
         await self._writer.set_dense([(row["point"], vector) for row, vector in made])
         return bool(made)
+
+    async def collect(self) -> int:
+        """Forget the vectors of texts that no chunk has any more; how many there were."""
+        self._collected_at = time.monotonic()
+        async with connection(self._pool) as db:
+            done = await db.execute("DELETE FROM vectors v WHERE NOT EXISTS (SELECT FROM chunks c WHERE c.passage_sha = v.passage_sha)")
+        return int(done.removeprefix("DELETE "))
 
     async def _prepare_next_space(self) -> bool:
         """Another model than before: all its vectors are made before the index goes over to them, and the old ones answer meanwhile."""

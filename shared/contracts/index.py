@@ -102,4 +102,5 @@ SET_DENSE = Query("index.set_dense", SetDense, Empty, owner=OWNER, timeout_secon
 DELETE = Query("index.delete", Delete, Empty, owner=OWNER, timeout_seconds=30)
 SEARCH = Query("index.search", Search, SearchReply, owner=OWNER, timeout_seconds=5)
 STATS = Query("index.stats", Empty, Stats, owner=OWNER, timeout_seconds=5)
+FORGET_DENSE = Query("index.forget_dense", Empty, Empty, owner=OWNER, timeout_seconds=30)
 CLEAR = Query("index.clear", Empty, Empty, owner=OWNER, timeout_seconds=30)

@@ -151,6 +151,18 @@ async def test_a_vector_of_another_dimension_begins_anew(index: VectorIndex) -> 
     assert (await look(index, 1, dense=vector(1, 0))).dense == []
 
 
+async def test_dense_vectors_are_forgotten_and_the_words_stay(index: VectorIndex) -> None:
+    one = point(1, dense=vector(1, 0))
+    await index.forget_dense()
+    await index.upsert([one])
+    await index.forget_dense()
+    reply = await look(index, 1, dense=vector(1, 0))
+    assert ([hit.id for hit in reply.sparse], reply.dense, await index.count()) == ([one.id], [], 1)
+    await index.upsert([point(1, one=one.id)])
+    await index.set_dense([DenseVector(id=one.id, dense=vector(0, 1))])
+    assert [(hit.id, round(hit.score, 4)) for hit in (await look(index, dense=vector(0, 1))).dense] == [(one.id, 1.0)]
+
+
 async def test_an_index_nobody_wrote_to_answers_with_nothing(index: VectorIndex) -> None:
     reply = await look(index, 1, dense=vector(1, 0))
     assert (reply.sparse, reply.dense, await index.count()) == ([], [], 0)

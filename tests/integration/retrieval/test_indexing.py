@@ -4,6 +4,8 @@ import asyncio
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.integration.retrieval.conftest import Stand, until
 
 
@@ -260,3 +262,17 @@ async def _pending(stand: Stand, count: int) -> bool:
 
 async def _points(engine: object, count: int) -> bool:
     return engine._shard.points() == count  # type: ignore[attr-defined]
+
+
+async def test_vectors_of_gone_texts_are_forgotten_and_the_others_kept(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.retrieval.vectors.COLLECT_SECONDS", 0.1)
+    vault = stand.notes.workspace()
+    stand.notes.write(vault, "a.md", "heron")
+    stand.notes.write(vault, "b.md", "trout")
+    async with stand.start_engine(), stand.start():
+        await stand.settled(2)
+        await stand.notes.delete(vault, "a.md")
+        await until(lambda: _is(stand, "SELECT count(*) FROM vectors", 1))
+        await stand.notes.move(vault, "b.md", "c.md")
+        await stand.settled(1)
+        assert stand.model.passages.count("trout") == 1
