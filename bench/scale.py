@@ -2,8 +2,9 @@
 
 Notes are made of the vaults' own sections, each once more with other words until there are enough. The embedding model is replaced by one
 that costs nothing, so that indexing is measured without embedding and searches without that of their query; its vectors have neighbours as
-real ones do. Printed: chunks per second by words and by vectors; latencies of a stored hybrid search while the index is being optimised,
-idle, and while it is being filled again after it was wiped; the share of the exact ten nearest that a search by vectors finds.
+real ones do. Printed: chunks per second by words and by vectors, with the processor time of each program; latencies of a stored hybrid
+search while the index is being optimised, idle, and while it is being filled again after it was wiped; the share of the exact ten nearest
+that a search by vectors finds.
 """
 
 import argparse
