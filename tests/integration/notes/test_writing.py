@@ -337,7 +337,7 @@ async def test_of_many_writers_one_wins_each_round(editor: Editor, request: pyte
 
 async def test_two_processes_do_not_write_at_once(vault: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     inside: list[str] = []
-    survey = writing._in_vault
+    survey = writing.in_vault
 
     def watched(*arguments: object) -> object:
         inside.append("in")
@@ -347,7 +347,7 @@ async def test_two_processes_do_not_write_at_once(vault: Path, serving: Serving,
         finally:
             inside.pop()
 
-    monkeypatch.setattr(writing, "_in_vault", watched)
+    monkeypatch.setattr(writing, "in_vault", watched)
     async with serving() as asker, serving():
         editor = Editor(asker, vault, (await asker.workspace()).id)
         answers = await asyncio.gather(*(editor.create(f"{number}.md", "x") for number in range(40)))
@@ -426,7 +426,7 @@ async def test_a_change_whose_index_fails_is_done_and_the_index_follows(
     database_url: str, vault: Path, editor: Editor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = await editor.create("a.md", "one")
-    in_vault = writing._in_vault
+    in_vault = writing.in_vault
     connection = await asyncpg.connect(database_url)
 
     def and_then_the_database_goes(*arguments: object) -> object:
@@ -439,7 +439,7 @@ async def test_a_change_whose_index_fails_is_done_and_the_index_follows(
 
     loop = asyncio.get_running_loop()
     with monkeypatch.context() as patched:
-        patched.setattr(writing, "_in_vault", and_then_the_database_goes)
+        patched.setattr(writing, "in_vault", and_then_the_database_goes)
         changed = await editor.replace("a.md", note.content_hash, "two")
     assert changed.content == (vault / "a.md").read_text() == "two"
     await connection.close()
@@ -462,7 +462,7 @@ async def test_a_note_that_stays_open_is_tried_a_few_times_and_never_exchanged(
     vault: Path, editor: Editor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "BUSY_SECONDS", 0.001)
-    in_vault = writing._in_vault
+    in_vault = writing.in_vault
     tries: list[object] = []
     exchanges: list[object] = []
 
@@ -470,7 +470,7 @@ async def test_a_note_that_stays_open_is_tried_a_few_times_and_never_exchanged(
         tries.append(arguments)
         return in_vault(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(writing, "_in_vault", counted)
+    monkeypatch.setattr(writing, "in_vault", counted)
     monkeypatch.setattr(durable_file, "_renameat2", lambda *arguments: exchanges.append(arguments))
     (vault / "a.md").write_text("one")
     with (vault / "a.md").open("r+") as theirs:
@@ -520,7 +520,7 @@ async def test_what_is_written_while_a_refused_version_bears_the_name_stands_and
 
 async def test_who_gives_up_waiting_leaves_no_half_change_and_no_lock(vault: Path, editor: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
     note = await editor.create("a.md", "one")
-    in_vault, begun, go_on = writing._in_vault, asyncio.Event(), asyncio.Event()
+    in_vault, begun, go_on = writing.in_vault, asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def slowly(*arguments: object) -> object:
@@ -528,7 +528,7 @@ async def test_who_gives_up_waiting_leaves_no_half_change_and_no_lock(vault: Pat
         asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(10)
         return in_vault(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(writing, "_in_vault", slowly)
+    monkeypatch.setattr(writing, "in_vault", slowly)
     asking = asyncio.create_task(editor.replace("a.md", note.content_hash, "two"))
     async with asyncio.timeout(5):
         await begun.wait()
