@@ -100,14 +100,8 @@ async def end_open_calls(log: TurnLog, why: str, *, but: Set[str] = frozenset())
     for call in log.fold.open_calls:
         if call["id"] in but:
             continue
-        await log.emit(
-            EventType.TOOL_CALL_END,
-            tool_call_id=call["id"],
-            name=call["name"],
-            arguments=parsed(call["arguments"]) if isinstance(call["arguments"], str) else call["arguments"],
-            status="failed",
-            error=why,
-        )
+        arguments = parsed(call["arguments"]) if isinstance(call["arguments"], str) else call["arguments"]
+        await log.end_call(call["id"], call["name"], arguments, "failed", error=why)
 
 
 def status_of_cancel(reason: str) -> tuple[TurnStatus, TurnFailure | None]:

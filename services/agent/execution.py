@@ -162,14 +162,7 @@ class Execution:
 
     async def _end(self, call: Call, status: str, **fields: Any) -> None:
         arguments = arguments_of(call)
-        await self._log.emit(
-            EventType.TOOL_CALL_END,
-            tool_call_id=call.id,
-            name=our_name(call.name),
-            arguments=arguments if arguments is not None else call.arguments,
-            status=status,
-            **fields,
-        )
+        await self._log.end_call(call.id, our_name(call.name), call.arguments if arguments is None else arguments, status, **fields)
 
 
 def told_end(log: TurnLog, call: str) -> dict[str, Any] | None:
@@ -182,14 +175,8 @@ def told_end(log: TurnLog, call: str) -> dict[str, Any] | None:
 
 async def tell_end(log: TurnLog, proposal: Proposal, status: str, error: str | None) -> None:
     """Tell the client what became of a change."""
-    await log.emit(
-        EventType.TOOL_CALL_END,
-        tool_call_id=proposal.call,
-        name=proposal.name,
-        arguments=proposal.arguments,
-        status=status,
-        **({} if error is None else {"error": error}),
-    )
+    fields = {} if error is None else {"error": error}
+    await log.end_call(proposal.call, proposal.name, proposal.arguments, status, **fields)
 
 
 def said_of(proposal: Proposal, status: str, error: str | None) -> str:

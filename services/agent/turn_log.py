@@ -63,6 +63,10 @@ class TurnLog:
         self.append(type_, **fields)
         await self.publish()
 
+    async def end_call(self, call: str, name: str, arguments: Any, status: str, **fields: Any) -> None:
+        """Say how a tool call ended: `arguments` is the parsed object, or the raw text where it did not parse."""
+        await self.emit(EventType.TOOL_CALL_END, tool_call_id=call, name=name, arguments=arguments, status=status, **fields)
+
     def append(self, type_: EventType, **fields: Any) -> None:
         """Append an event without publishing it yet."""
         self.events.append(self._made(type_, fields))
