@@ -4,7 +4,7 @@ from collections.abc import Set
 from typing import Any
 
 from services.contexts.canonical_json import canonical
-from services.contexts.response_text import Rejected, counts, judged, storable
+from services.contexts.response_text import Rejected, counts, judged, outcome_of
 from shared.contracts.evidence import ParsedResponse
 
 TOKEN_PARAMETERS = frozenset({"max_tokens", "max_completion_tokens"})
@@ -43,10 +43,7 @@ def request_body(record: dict[str, Any]) -> dict[str, Any]:
 
 def parse(response: Any, labels: Set[str]) -> ParsedResponse:
     """What a chat completion amounts to. The Responses parser never reads one, nor does this one read a response."""
-    try:
-        return storable(_parsed(response, labels))
-    except Rejected as error:
-        return ParsedResponse(outcome="rejected", reason=error.reason)
+    return outcome_of(_parsed, response, labels)
 
 
 def _parsed(response: Any, labels: Set[str]) -> ParsedResponse:

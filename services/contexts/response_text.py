@@ -1,7 +1,7 @@
 """What both parsers ask of an answer's text and token counts (RC-14, RC-15). Pure."""
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from services.contexts.evidence_prompt import INSUFFICIENT
@@ -21,7 +21,15 @@ class Rejected(Exception):
         self.reason = reason
 
 
-def judged(text: str, labels: Set[str], insufficient: str = INSUFFICIENT) -> ParsedResponse:
+def outcome_of(read: Callable[[Any, Set[str]], ParsedResponse], response: Any, labels: Set[str]) -> ParsedResponse:
+    """What a parser's `read` makes of a response, its rejections included. Whatever is given, no exception."""
+    try:
+        return _storable(read(response, labels))
+    except Rejected as error:
+        return ParsedResponse(outcome="rejected", reason=error.reason)
+
+
+def judged(text: str, labels: Set[str]) -> ParsedResponse:
     """What a complete text amounts to.
 
     Raises:
@@ -31,7 +39,7 @@ def judged(text: str, labels: Set[str], insufficient: str = INSUFFICIENT) -> Par
         raise Rejected("empty_text")
     if len(text) > ANSWER_CHARACTERS_MAX:
         raise Rejected("text_too_long")
-    if text.strip() == insufficient:
+    if text.strip() == INSUFFICIENT:
         return ParsedResponse(outcome="insufficient_evidence", reason="evidence_insufficient", text=text)
     citations = list(dict.fromkeys(label for group in CITATION.findall(text) for label in LABEL.findall(group)))
     if not citations:
@@ -41,7 +49,7 @@ def judged(text: str, labels: Set[str], insufficient: str = INSUFFICIENT) -> Par
     return ParsedResponse(outcome="answer_candidate", text=text, citations=citations)
 
 
-def storable(parsed: ParsedResponse) -> ParsedResponse:
+def _storable(parsed: ParsedResponse) -> ParsedResponse:
     """The outcome, where what it quotes can be stored.
 
     Raises:

@@ -3,7 +3,7 @@
 from collections.abc import Set
 from typing import Any
 
-from services.contexts.response_text import Rejected, counts, judged, storable
+from services.contexts.response_text import Rejected, counts, judged, outcome_of
 from shared.contracts.evidence import ParsedResponse
 
 FINAL = frozenset({"completed", "incomplete", "failed"})
@@ -18,10 +18,7 @@ USAGE = {
 
 def parse(response: Any, labels: Set[str]) -> ParsedResponse:
     """What the response amounts to; `labels` are those of the evidence that its request held."""
-    try:
-        return storable(_parsed(response, labels))
-    except Rejected as error:
-        return ParsedResponse(outcome="rejected", reason=error.reason)
+    return outcome_of(_parsed, response, labels)
 
 
 def _parsed(response: Any, labels: Set[str]) -> ParsedResponse:

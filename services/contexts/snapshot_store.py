@@ -33,7 +33,11 @@ async def insert(db: Connection, line: str) -> None:
         ServiceError: `service_unavailable`, where many are being imported for longer than the transaction waits for locks.
     """
     await _take_turn(db)
-    await db.execute("INSERT INTO snapshots (id, line) VALUES ($1, $2)", UUID(json.loads(line)["id"]), line)
+    await _add(db, UUID(json.loads(line)["id"]), line)
+
+
+async def _add(db: Connection, identifier: UUID, line: str) -> None:
+    await db.execute("INSERT INTO snapshots (id, line) VALUES ($1, $2)", identifier, line)
 
 
 async def _take_turn(db: Connection) -> None:
@@ -119,7 +123,7 @@ class SnapshotStore:
                 identifier = UUID(json.loads(line)["id"])
                 present = await db.fetchval("SELECT line FROM snapshots WHERE id = $1", identifier)
                 if present is None:
-                    await insert(db, line)
+                    await _add(db, identifier, line)
                     added += 1
                 elif present != line:
                     raise ServiceError(ErrorCode.CONFLICT, f"Another record has the id {identifier}; nothing was imported.")
