@@ -2,11 +2,11 @@ r"""The titles and paths of one workspace's notes in memory, for the mention men
 
     NoteIndex    segments of up to 1024 notes, and the few that have changed last
     Segment      b"\nbrewing tea\nbuying tea\n…"      all titles as one run of bytes, latest note first; the paths likewise
-                 "te": 0b11, "br": 0b01, …            for each pair of letters the lines that have it
+                 "te": 0b11, "br": 0b01, …            for each pair of bytes the lines that have it, line feeds among them
 
-Looking for a needle in a segment is an `and` of the bits of its pairs, and a look at the few lines that are left; a needle without such
-letters is searched for in the run of bytes. Segments are taken from the one with the latest note on, and no further than to where nothing
-later can come. A note that changes leaves its segment (it is marked as gone there) and joins those that changed last; they are made a
+Looking for a needle in a segment is an `and` of the bits of its pairs, and a look at the few lines that are left. Segments are taken from
+the one with the latest note on, and no further than to where nothing later can come, each no further than it has later notes than those
+that were found. A note that changes leaves its segment (it is marked as gone there) and joins those that changed last; they are made a
 segment of when a question needs it.
 """
 
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate, batched, islice, pairwise, takewhile
+from math import inf
 from operator import or_
 
 from services.notes.search_key import search_key
@@ -102,7 +103,7 @@ class NoteIndex:
 
     def latest(self, limit: int) -> list[IndexedNote]:
         """Whatever they are called, the latest first."""
-        return self._merged(lambda segment: segment.latest(limit), limit)
+        return self._merged(Segment.places, limit)
 
     def found(self, key: str, limit: int) -> list[IndexedNote]:
         """Whose title is the search key, begins with it, has it or all its words; then those whose path has it, or that have its words in
@@ -121,7 +122,7 @@ class NoteIndex:
         else:
             # Those that have it are too many to hold all that begin with it.
             for begin in (b"\n" + needle.key + b"\n", b"\n" + needle.key):
-                take(self._merged(lambda segment, begin=begin: segment.having(segment.titles, begin, limit), limit))  # type: ignore[misc]
+                take(self._merged(lambda segment, begin=begin: segment.titles.having(begin), limit))  # type: ignore[misc]
         take(holding)
         if len(ranked) < limit:
             take(self._holding(needle, limit, in_path=True))
@@ -140,17 +141,20 @@ class NoteIndex:
 
     def _holding(self, needle: Needle, limit: int, *, in_path: bool) -> list[IndexedNote]:
         if len(needle.words) < 2:
-            return self._merged(lambda segment: segment.having(segment.paths if in_path else segment.titles, needle.key, limit), limit)
+            return self._merged(lambda segment: (segment.paths if in_path else segment.titles).having(needle.key), limit)
         looks = Looks()
-        return self._merged(lambda segment: segment.holding(needle.words, limit, looks, in_path=in_path), limit)
+        return self._merged(lambda segment: segment.holding(needle.words, looks, in_path=in_path), limit)
 
-    def _merged(self, hits: "Callable[[Segment], list[IndexedNote]]", limit: int) -> list[IndexedNote]:
+    def _merged(self, hits: "Callable[[Segment], Iterable[int]]", limit: int) -> list[IndexedNote]:
         found: list[IndexedNote] = []
+        horizon = -inf
         for segment in self._all():
-            if len(found) == limit and found[-1].modified > segment.latest_modified:
+            if segment.latest_modified < horizon:
                 break
-            if more := hits(segment):
-                found = heapq.nsmallest(limit, found + more, key=_latest_first) if found else more[:limit]
+            if more := segment.living_notes(hits(segment), limit, horizon):
+                found = sorted(found + more, key=_latest_first)[:limit] if found else more
+            if len(found) == limit:
+                horizon = found[-1].modified
         return found
 
     def _all(self) -> "list[Segment]":
@@ -194,7 +198,8 @@ def _latest_first(note: IndexedNote) -> tuple[float, str]:
 class _Lines:
     """Keys of notes in one run of bytes, a line each, with a line feed before and behind.
 
-    With `by_letters`, a bit for each line that has a letter, and for each that has a pair of them, so that few have to be looked at.
+    With `by_letters`, a bit for each line that has a letter of ASCII, and for each that has a pair of bytes, so that few have to be
+    looked at.
     """
 
     def __init__(self, keys: list[bytes], *, by_letters: bool) -> None:
@@ -215,7 +220,7 @@ class _Lines:
         return (at for at in ones(bits) if needle in self.text[starts[at] - 1 : starts[at + 1]])
 
     def bits(self, needle: bytes) -> int:
-        """A bit for each line that may have the needle; without a letter of ASCII in it, for each that has."""
+        """A bit for each line that may have the needle."""
         keys = _pairs(needle) or _letters(needle) if self._bits is not None else ()
         if not keys or self._bits is None:
             return reduce(or_, (1 << at for at in self._scanned(needle)), 0)
@@ -249,7 +254,7 @@ def _letters_and_pairs(keys: list[bytes]) -> dict[int, int]:
         short: defaultdict[int, int] = defaultdict(int)
         for at, key in enumerate(keys[first : first + _SHORT]):
             bit = 1 << at
-            for one in _letters(key) | _pairs(key):
+            for one in _letters(key) | _pairs(b"\n%s\n" % key):
                 short[one] |= bit
         for one, some in short.items():
             bits[one] |= some << first
@@ -261,7 +266,7 @@ def _letters(key: bytes) -> set[int]:
 
 
 def _pairs(key: bytes) -> set[int]:
-    return {first << 7 | second for first, second in pairwise(key) if 0x20 <= first < 0x80 and 0x20 <= second < 0x80}
+    return {first << 8 | second for first, second in pairwise(key)}
 
 
 @dataclass(slots=True)
@@ -311,24 +316,25 @@ class Segment:
         """How many there are."""
         return len(self.notes) - len(self.gone)
 
-    def latest(self, limit: int) -> list[IndexedNote]:
-        """The first that have not gone."""
-        return self._first(range(len(self.notes)), limit)
+    def places(self) -> Iterable[int]:
+        """Of all notes, the latest first, those that have gone too."""
+        return range(len(self.notes))
 
-    def having(self, lines: _Lines, needle: bytes, limit: int) -> list[IndexedNote]:
-        """Whose line has the needle, which may hold the line feed before or behind."""
-        return self._first(lines.having(needle), limit)
+    def living_notes(self, places: Iterable[int], limit: int, horizon: float) -> list[IndexedNote]:
+        """The first of these that have not gone and were not changed before the horizon."""
+        living = (self.notes[at] for at in places if at not in self.gone)
+        return list(islice(takewhile(lambda note: note.modified >= horizon, living), limit))
 
-    def holding(self, words: list[bytes], limit: int, looks: Looks, *, in_path: bool) -> list[IndexedNote]:
-        """Whose title, or title and path, have all these words."""
+    def holding(self, words: list[bytes], looks: Looks, *, in_path: bool) -> Iterable[int]:
+        """The places of those whose title, or title and path, have all these words."""
         texts = (self.titles, self.paths) if in_path else (self.titles,)
         bits = (1 << len(self.notes)) - 1
         for word in words:
             bits &= reduce(or_, (lines.bits(word) for lines in texts))
             if not bits:
-                return []
+                return ()
         looked_at = takewhile(lambda _: looks.take(), ones(bits))
-        return self._first((at for at in looked_at if all(self._has(at, word, texts) for word in words)), limit)
+        return (at for at in looked_at if all(self._has(at, word, texts) for word in words))
 
     def resembling(self, resembling: Resembling) -> Iterator[tuple[int, IndexedNote]]:
         """Those whose title has the letters, with how far they lie apart."""
@@ -342,9 +348,6 @@ class Segment:
                 break
             if at not in self.gone and (spread := resembling.spread(self.titles.line(at))) is not None:
                 yield spread, self.notes[at]
-
-    def _first(self, places: Iterable[int], limit: int) -> list[IndexedNote]:
-        return [self.notes[at] for at in islice((at for at in places if at not in self.gone), limit)]
 
     def _has(self, at: int, word: bytes, texts: tuple[_Lines, ...]) -> bool:
         return any(word in lines.line(at) for lines in texts)
