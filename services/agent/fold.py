@@ -38,6 +38,7 @@ class Fold:
     numbers: dict[str, int] = field(default_factory=dict)
     sources: list[dict[str, Any]] = field(default_factory=list)
     injected: list[dict[str, Any]] = field(default_factory=list)
+    notices: set[str] = field(default_factory=set)
     left_out: list[dict[str, Any]] = field(default_factory=list)
     usage: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
@@ -82,6 +83,7 @@ class Fold:
             case EventType.CONTEXT_INJECTED:
                 self.injected = event["items"]
             case EventType.NOTICE:
+                self.notices.add(event["code"])
                 self._leave_out(event.get("left_out", []))
             case EventType.ROUND_RESTARTED:
                 self._restart_round(event)

@@ -46,6 +46,7 @@ TURN_SECONDS_MAX = 900.0
 # The reason of a cancel that tells an attempt that another has taken over.
 SUPERSEDED = "superseded"
 HAND_OVER_SECONDS = 3.0
+CONTEXT_UNAVAILABLE = "context_unavailable"
 
 # Leaves a turn to another agent; whether there is one.
 type HandOver = Callable[[TurnLog], Coroutine[Any, Any, bool]]
@@ -203,9 +204,9 @@ class TurnRun:
         self._past = prepared.past
         if not self.log.fold.injected and prepared.injected:
             await self.log.emit(EventType.CONTEXT_INJECTED, items=[shown(item) for item in prepared.injected])
-        if prepared.problem is not None:
+        if prepared.problem is not None and CONTEXT_UNAVAILABLE not in self.log.fold.notices:
             message = f"Notes that are mentioned could not be added: {prepared.problem}"
-            await self.log.emit(EventType.NOTICE, code="context_unavailable", message=message)
+            await self.log.emit(EventType.NOTICE, code=CONTEXT_UNAVAILABLE, message=message)
 
     async def _restart_round(self) -> None:
         """Tell the client to forget what the agent before had said of the round that is asked again."""

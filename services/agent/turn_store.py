@@ -191,12 +191,16 @@ class TurnStore:
         return kept
 
     async def workspace_of(self, conversation_id: UUID, account: UUID) -> UUID | None:
-        """Where the references of a conversation start, if it has such a workspace."""
+        """Where the references of a conversation start, if it has such a workspace.
+
+        Raises:
+            ServiceError: `conversation_not_found`.
+        """
         async with connection(self._pool) as db:
-            workspace: UUID | None = await db.fetchval(
-                "SELECT workspace FROM conversations WHERE id = $1 AND account_id = $2", conversation_id, account
-            )
-        return workspace
+            row = await db.fetchrow("SELECT workspace FROM conversations WHERE id = $1 AND account_id = $2", conversation_id, account)
+        if row is None:
+            raise tree.no_conversation()
+        return row["workspace"]  # type: ignore[no-any-return]
 
     # Between beginning and end
 

@@ -86,8 +86,9 @@ class Turns:
     async def _with_references(self, start: StartTurn, scope: Scope) -> StartTurn:
         """The references as lines of the message; nothing is stored where one of their notes is missing (MN-5)."""
         workspace = start.workspace
-        if workspace is None and start.conversation_id is not None:
-            workspace = await self._store.workspace_of(start.conversation_id, require_account(scope).id)
+        if start.conversation_id is not None:
+            stored = await self._store.workspace_of(start.conversation_id, require_account(scope).id)
+            workspace = workspace or stored
         request = mentions.SerializeRequest(workspace=workspace, references=start.references, locale=start.locale or "en")
         lines = (await self._bus.client.ask(mentions.SERIALIZE, request, scope)).text
         return start.model_copy(update={"message": with_references(start.message or "", lines), "references": []})

@@ -20,10 +20,16 @@ OUTLINED = (
     "The note is too long to be given whole: these are its headings and its beginning. {rest_en}\n"
     "笔记太长，未能全文给出：这里是它的标题和开头。{rest_zh}\n"
 )
-# The names of the tools as models know them.
+# The names of the tools as models know them. What is written here stays with the message, whatever later turns offer.
 REST: dict[Literal["chat", "agent"], tuple[str, str]] = {
-    "chat": ("Look the rest up with the tool rag_search (rag.search).", "其余内容请用工具 rag_search（rag.search）查找。"),
-    "agent": ("Read the rest with the tool notes_read (notes.read).", "其余内容请用工具 notes_read（notes.read）读取。"),
+    "chat": (
+        "Where the tool rag_search (rag.search) is offered, look the rest up with it.",
+        "其余内容可用工具 rag_search（rag.search）查找（如已提供）。",
+    ),
+    "agent": (
+        "Where the tool notes_read (notes.read) is offered, read the rest with it.",
+        "其余内容可用工具 notes_read（notes.read）读取（如已提供）。",
+    ),
 }
 
 

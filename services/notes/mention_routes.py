@@ -35,12 +35,12 @@ def mention_routes(pool: Pool, threads: FileThreads, feed: MentionFeed) -> list[
 async def _lexicon(pool: Pool, feed: MentionFeed, request: LexiconRequest, account: Account | None) -> Lexicon:
     """A version is the workspace's revision: what has the same one has the same titles, whichever process says so."""
     if request.workspace is None:
-        return Lexicon(version="none", titles=None if request.known == "none" else [])
+        return Lexicon(version="none", titles=None if "none" in request.known else [])
     workspace = next((one for one in await workspaces.readable(pool, account) if one.id == request.workspace), None)
     if workspace is None:
         raise workspaces.not_found()
     version = f"{workspace.id}-{workspace.revision}"
-    if request.known == version:
+    if version in request.known:
         return Lexicon(version=version, titles=None)
     revision, titles = await feed.titles(workspace.id, workspace.revision)
     part, size = list[str](), 0

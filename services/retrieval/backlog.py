@@ -18,6 +18,7 @@ class Backlog:
 
     def __init__(self) -> None:
         self._due: dict[UUID, dict[str, _Due]] = {}
+        self._compared: set[UUID] = set()
 
     def add(self, workspace: UUID, path: str, revision: int = 0, *, heard: bool = False) -> None:
         """The note changed, or is not as it was indexed. `revision` 0: unknown. `heard`: of a fact that another instance may take in."""
@@ -27,6 +28,14 @@ class Backlog:
         else:
             due.revision = max(due.revision, revision)
             due.heard = due.heard and heard
+
+    def compared(self, workspace: UUID) -> None:
+        """Whatever of the workspace was not as it had been indexed when this process began has been added."""
+        self._compared.add(workspace)
+
+    def is_compared(self, workspace: UUID) -> bool:
+        """Whether that is so. Until then there may be notes that nobody has counted."""
+        return workspace in self._compared
 
     def taken_in_elsewhere(self, older_than_seconds: float) -> None:
         """All facts have been taken in by someone: forget those that were only heard of."""

@@ -48,9 +48,14 @@ class Reconciliation:
     async def once(self) -> list[Dirty]:
         """Compare all workspaces; what could not be taken in is returned."""
         workspaces = (await self._client.ask(notes.WORKSPACE_LIST, Empty(), Scope.root(10))).items
-        different = [one for workspace in workspaces if workspace.available for one in await self._differences(workspace.id)]
-        for one in different:
-            self._backlog.add(one.workspace, one.path)
+        different: list[Dirty] = []
+        for workspace in workspaces:
+            if workspace.available:
+                found = await self._differences(workspace.id)
+                for one in found:
+                    self._backlog.add(one.workspace, one.path)
+                self._backlog.compared(workspace.id)
+                different += found
         failed: list[Dirty] = []
         for start in range(0, len(different), NOTES_PER_BATCH):
             failed += await self._indexer.apply(different[start : start + NOTES_PER_BATCH])

@@ -10,7 +10,7 @@ from shared.contracts import notes
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.retrieval import Status
 from shared.contracts.subject import Empty
-from shared.database.pool import Pool, connection
+from shared.database.pool import Connection, Pool, connection
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
 
@@ -19,16 +19,17 @@ async def status(
     pool: Pool, client: Client, backlog: Backlog, indexer: Indexer, vectors: Vectors | None, workspace: UUID | None, scope: Scope
 ) -> Status:
     """Of one workspace, or of all that the account may read. A changed note that is still found by its old text is pending
-    alone, or held alone.
+    alone, or held alone; so are, by their number, the notes of a workspace that was not looked through since this process began.
 
     Raises:
         ServiceError: `workspace_not_found`.
     """
-    readable = [one.id for one in (await client.ask(notes.WORKSPACE_LIST, Empty(), scope)).items]
+    readable = {one.id: one for one in (await client.ask(notes.WORKSPACE_LIST, Empty(), scope)).items}
     if workspace is not None and workspace not in readable:
         raise ServiceError(ErrorCode.WORKSPACE_NOT_FOUND, "There is no such workspace.")
-    chosen = [workspace] if workspace is not None else readable
+    chosen = [workspace] if workspace is not None else list(readable)
     due = backlog.paths(chosen)
+    uncompared = {one: readable[one].notes for one in chosen if readable[one].available and not backlog.is_compared(one)}
     async with connection(pool) as db:
         row = await db.fetchrow(
             """
@@ -47,12 +48,31 @@ async def status(
             chosen, [one for one, _ in due], [path for _, path in due],
         )  # fmt: skip
         waiting = await held.count(db, chosen, due)
+        unseen = await _unseen(db, uncompared, due)
     assert row is not None
     return Status(
         indexed=row["indexed"],
-        pending=len(due) + row["unwritten"],
+        pending=len(due) + row["unwritten"] + unseen,
         held=waiting,
         unembedded=row["unembedded"],
         oldest_pending_seconds=round(backlog.oldest_seconds(chosen), 1),
         last_error=indexer.last_error or (vectors.last_error if vectors else None),
     )
+
+
+async def _unseen(db: Connection, uncompared: dict[UUID, int], due: list[tuple[UUID, str]]) -> int:
+    """How many notes there are of which nothing is stored or known, in these workspaces with so many notes."""
+    if not uncompared:
+        return 0
+    rows = await db.fetch(
+        """
+        SELECT workspace, count(*) AS known FROM (
+            SELECT workspace, path FROM documents WHERE workspace = ANY($1)
+            UNION SELECT workspace, path FROM held WHERE workspace = ANY($1)
+            UNION SELECT * FROM unnest($2::uuid[], $3::text[])
+        ) AS seen GROUP BY workspace
+        """,
+        list(uncompared), [one for one, _ in due], [path for _, path in due],
+    )  # fmt: skip
+    known = {row["workspace"]: row["known"] for row in rows}
+    return sum(max(0, notes - known.get(workspace, 0)) for workspace, notes in uncompared.items())

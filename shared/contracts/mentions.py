@@ -93,10 +93,10 @@ class MissingReference(Message):
 
 
 class LexiconRequest(Message):
-    """The titles of a workspace's notes from the `after`th on; none where `known` is their present version."""
+    """The titles of a workspace's notes from the `after`th on; none where their present version is `known`."""
 
     workspace: UUID | None
-    known: str | None = None
+    known: list[str] = []
     after: int = 0
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from tests.support.chat_client import ChatClient
 from tests.support.local_stack import local_stack
@@ -109,8 +110,9 @@ class Writer:
         parameters = {"workspace": self.workspace}
         lexicon = await self.http.get("/api/mentions/lexicon", params=parameters)
         assert lexicon.json() == {"titles": ["Soon gone", "绿茶 [hot]"]}
-        again = await self.http.get("/api/mentions/lexicon", params=parameters, headers={"if-none-match": lexicon.headers["etag"]})
-        assert (again.status_code, again.content) == (304, b"")
+        for known in (lexicon.headers["etag"], f'"another", W/{lexicon.headers["etag"]}', "*"):
+            again = await self.http.get("/api/mentions/lexicon", params=parameters, headers={"if-none-match": known})
+            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", lexicon.headers["etag"])
 
     async def sends(self, chosen: list[dict[str, str]]) -> None:  # MN-6
         self.provider.standing = answer("80 °C, says [it](tea%20%281%29.md#x), not [this](../other%20place/tea%20%281%29.md).")
@@ -156,6 +158,8 @@ class Writer:
         told = await eventually(moved, 10)
         assert told == {"ref": "soon.md", "label": "S", "message": "S 无法找到，请删除该引用", "moved_to": "later.md"}
         assert (len(self.provider.exchanges), (await self.http.get("/api/chat/conversations")).json()) == (requests, conversations)
+        nowhere = await self.http.post("/api/chat", json={**missing, "conversation_id": str(uuid4())})
+        assert (nowhere.status_code, nowhere.json()["code"]) == (404, "conversation_not_found")
         # What was sent before is the same turn again, though its note has gone since.
         assert (await self.client.ask("Once", **once)).started == first.started
         assert len(self.provider.exchanges) == requests

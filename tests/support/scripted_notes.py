@@ -1,6 +1,8 @@
 """A stand-in for the notes service on real NATS: notes in memory, facts in the stream. For tests of what asks notes."""
 
+import asyncio
 import hashlib
+import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -28,6 +30,9 @@ class ScriptedNotes:
     unreadable: set[str] = field(default_factory=set)
     unavailable: bool = False
     reads: list[str] = field(default_factory=list)
+    # after so many, a note is read when `released` is set; with 0 even the list of notes
+    reads_until_held: float = math.inf
+    released: asyncio.Event = field(default_factory=asyncio.Event)
     revision: int = 0
 
     async def serve(self) -> None:
@@ -104,9 +109,14 @@ class ScriptedNotes:
 
     async def _workspaces(self, _: Empty, scope: Scope) -> WorkspaceList:
         allowed = self.members.get(scope.account.id) if scope.account else None
-        return WorkspaceList(items=[one for one in self.workspaces.values() if allowed is None or one.id in allowed])
+        return WorkspaceList(items=[self._counted(one) for one in self.workspaces.values() if allowed is None or one.id in allowed])
+
+    def _counted(self, workspace: Workspace) -> Workspace:
+        return workspace.model_copy(update={"notes": sum(one == workspace.id for one, _ in self.notes)})
 
     async def _list(self, request: ListNotes, _: Scope) -> NotePage:
+        if self.reads_until_held == 0:
+            await self.released.wait()
         paths = sorted(path for workspace, path in self.notes if workspace == request.workspace and path > (request.cursor or ""))
         chosen = paths[: request.limit]
         items = [NoteSummary(**self.notes[request.workspace, path].model_dump()) for path in chosen]
@@ -114,6 +124,8 @@ class ScriptedNotes:
 
     async def _read(self, request: ReadNote, _: Scope) -> Note:
         self.reads.append(request.path)
+        if len(self.reads) > self.reads_until_held:
+            await self.released.wait()
         if self.unavailable:
             raise ServiceError(ErrorCode.VAULT_UNAVAILABLE, "The vault is away.")
         if request.path in self.unreadable:

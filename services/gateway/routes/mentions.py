@@ -6,6 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
+from services.gateway import entity_tag
 from services.gateway.access import AnyCaller, Caller
 from services.gateway.responses import as_json
 from services.gateway.routes.preferences import CallersPreferences
@@ -97,12 +98,12 @@ async def serialize(body: References, caller: AnyCaller, preferences: CallersPre
 )
 async def lexicon(request: Request, caller: AnyCaller, workspace: Workspace = None) -> Response:
     """The titles of a workspace's notes, with `ETag`. A title in a message is decoration; only links refer to notes."""
-    known = [tag.strip().removeprefix("W/").strip('"') for tag in request.headers.get("if-none-match", "").split(",")]
+    known = entity_tag.known(request.headers.get("if-none-match"))
     for _ in range(LEXICON_ATTEMPTS):
         if (found := await _lexicon(caller, workspace, known)) is None:
             continue
         headers = {"ETag": f'"{found.version}"', "Cache-Control": "private, no-cache"}
-        if found.titles is None:
+        if found.titles is None or entity_tag.ANY in known:
             return Response(status_code=304, headers=headers)
         return Response(Titles(titles=found.titles).model_dump_json(), headers=headers, media_type="application/json")
     raise ServiceError(ErrorCode.UNAVAILABLE, "The notes change while their titles are read; try again.")
@@ -110,7 +111,7 @@ async def lexicon(request: Request, caller: AnyCaller, workspace: Workspace = No
 
 async def _lexicon(caller: Caller, workspace: UUID | None, known: list[str]) -> Lexicon | None:
     """All the titles of one version; None where there is another one in the middle."""
-    part = await caller.ask(mentions.LEXICON, LexiconRequest(workspace=workspace, known=known[0] if known else None))
+    part = await caller.ask(mentions.LEXICON, LexiconRequest(workspace=workspace, known=known))
     titles = part.titles
     while part.more and titles is not None:
         part, version = await caller.ask(mentions.LEXICON, LexiconRequest(workspace=workspace, after=len(titles))), part.version

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from nats.aio.msg import Msg
 from pydantic import Field
 
+from services.gateway import entity_tag
 from services.gateway.accept import MARKDOWN, prefers_markdown
 from services.gateway.access import AdminCaller, AnyCaller, Caller
 from services.gateway.event_stream import EventStream
@@ -190,8 +191,8 @@ async def read_note(workspace_id: UUID, request: Request, caller: AnyCaller) -> 
     """Whole, as JSON; or the file itself with `Accept: text/markdown`."""
     note = await caller.ask(notes.NOTE_READ, ReadNote(workspace=workspace_id, path=note_path(request)))
     headers = {"ETag": f'"{note.content_hash}"', "Vary": "Accept"}
-    tags = [tag.strip().removeprefix("W/").strip('"') for tag in request.headers.get("if-none-match", "").split(",")]
-    if note.content_hash in tags or "*" in tags:
+    known = entity_tag.known(request.headers.get("if-none-match"))
+    if note.content_hash in known or entity_tag.ANY in known:
         return Response(status_code=304, headers=headers)
     if prefers_markdown(request.headers.get("accept", "")):
         return Response(note.content.encode(), headers=headers, media_type=f"{MARKDOWN}; charset=utf-8")

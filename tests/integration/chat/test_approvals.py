@@ -89,6 +89,16 @@ async def test_a_change_is_shown_then_made_exactly_as_shown_and_the_turn_goes_on
     assert (await agent_stack.state(asked["turn_id"]))["status"] == "completed"
 
 
+async def test_that_notes_could_not_be_read_is_said_once_however_often_the_turn_goes_on(agent_stack: AgentStack) -> None:  # MN-6
+    # No contexts service runs here.
+    turn = await suspended(agent_stack, patch(agent_stack), message="Change [it](Bread.md).")
+    assert [notice["code"] for notice in turn.of("Notice")] == ["context_unavailable"]
+    agent_stack.provider.next(answer("Done."))
+    assert (await agent_stack.decide(turn.of("ApprovalRequired")[0])).status_code == 202
+    rest = await after(agent_stack, turn)
+    assert (rest.done["status"], rest.of("Notice")) == ("completed", [])
+
+
 async def test_a_rejected_change_is_told_to_the_model_and_nothing_is_written(agent_stack: AgentStack) -> None:  # MD-5
     turn = await suspended(agent_stack, patch(agent_stack))
     agent_stack.provider.next(answer("As you like."))

@@ -63,8 +63,10 @@ class Menu:
         (missing,) = error.extra["missing"]
         return missing  # type: ignore[no-any-return]
 
-    async def lexicon(self, known: str | None = None, after: int = 0) -> Lexicon:
-        return await self.asker.ask(mentions.LEXICON, LexiconRequest(workspace=self.workspace, known=known, after=after), self.account)
+    async def lexicon(self, *known: str, after: int = 0) -> Lexicon:
+        return await self.asker.ask(
+            mentions.LEXICON, LexiconRequest(workspace=self.workspace, known=list(known), after=after), self.account
+        )
 
 
 async def menu(asker: Asker, directory: str = "vault", account: Account | None = None) -> Menu:
@@ -365,10 +367,10 @@ async def test_the_lexicon_has_a_version_and_comes_in_parts(vault: Path, serving
         assert (await at.lexicon(after=1)).titles == ["Beta"]
         last = await at.lexicon(after=2)
         assert (last.titles, last.more) == (["笔记"], False)
-        assert (await at.lexicon(known=first.version)).titles is None
+        assert (await at.lexicon("another", first.version)).titles is None
         (vault / "e.md").write_text("# New")
 
         async def other() -> bool:
-            return (await at.lexicon(known=first.version)).titles is not None
+            return (await at.lexicon(first.version)).titles is not None
 
         await eventually(other, NOTICED_SECONDS)

@@ -1,6 +1,5 @@
 """From changed notes to what is found: the whole service on real NATS, PostgreSQL and Qdrant engine."""
 
-import asyncio
 import shutil
 from pathlib import Path
 
@@ -223,20 +222,37 @@ async def test_a_passage_that_the_model_refuses_does_not_keep_the_others_from_th
         assert set(await stand.paths("otter")) == {"3.md", "13.md"}
 
 
+async def test_notes_of_a_workspace_that_was_not_looked_through_yet_are_pending(stand: Stand) -> None:
+    vault, other = stand.notes.workspace(), stand.notes.workspace()
+    stand.notes.write(vault, "known.md", "heron")
+    async with stand.start_engine():
+        async with stand.start():
+            await stand.settled(1)
+        stand.notes.write(vault, "new.md", "otter")
+        stand.notes.write(other, "new.md", "otter")
+        stand.notes.reads_until_held = 0
+        async with stand.start():
+            status = await stand.status()
+            assert (status.indexed, status.pending) == (1, 2)
+            stand.notes.released.set()
+            await stand.settled(3)
+
+
 async def test_a_thousand_notes_are_taken_in_while_searches_answer(stand: Stand) -> None:
     vault = stand.notes.workspace()
     stand.model.down = True
+    stand.notes.reads_until_held = 100
     for number in range(300):
         stand.notes.write(
             vault, f"n/{number}.md", "\n\n".join(f"# Part {part}\n\n" + f"word{number} some text here " * 20 for part in range(4))
         )
     async with stand.start_engine(), stand.start():
-        answers = 0
+        assert (await stand.status()).pending == 300
+        await until(lambda: _finds_something(stand, "some text"))
+        assert 0 < (await stand.status()).pending < 300
+        stand.notes.released.set()
         while (await stand.status()).pending:
-            await stand.search("some text")
-            answers += 1
-            await asyncio.sleep(0.01)
-        assert answers > 3
+            assert (await stand.search("some text")).hits
         assert await stand.fetchval("SELECT count(*) FROM chunks") == 1200
 
 
@@ -246,6 +262,10 @@ async def _answers_whole(stand: Stand, query: str) -> bool:
 
 async def _finds(stand: Stand, query: str, path: str) -> bool:
     return any(hit.file_path == path and query in hit.text for hit in (await stand.search(query)).hits)
+
+
+async def _finds_something(stand: Stand, query: str) -> bool:
+    return bool((await stand.search(query)).hits)
 
 
 async def _finds_nothing(stand: Stand, query: str) -> bool:
