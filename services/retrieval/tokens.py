@@ -50,6 +50,8 @@ _PIECE = re.compile(
     rf"(?P<cjk>[{_CJK}]{{1,{RUN_LENGTH_MAX}}})"
     rf"|(?P<word>{_LETTER}{{1,{RUN_LENGTH_MAX}}}(?:[-._]{_LETTER}+){{0,16}}(?:\+\+|\#)?)"
 )
+# The same in ASCII, twice as fast.
+_ASCII_WORD = re.compile(rf"[A-Za-z0-9_]{{1,{RUN_LENGTH_MAX}}}(?:[-._][A-Za-z0-9_]+){{0,16}}(?:\+\+|\#)?")
 _CJK_CHARACTER = re.compile(f"[{_CJK}]")
 _PART = re.compile(r"[^\W_]+")
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -88,14 +90,7 @@ def _frequencies(text: str) -> tuple[dict[int, int], float]:
     """How often each word stands in a text, as `words`, but each spelling is taken apart once; and how long the text is in average
     chunks: the scripts differ in how many words say the same.
     """
-    runs: Counter[str] = Counter()
-    spellings: Counter[str] = Counter()
-    for run, spelling in _PIECE.findall(_folded(text)):
-        if run:
-            runs.update(run)
-            runs.update(map("".join, pairwise(run)))
-        else:
-            spellings[spelling] += 1
+    runs, spellings = _runs_and_spellings(_folded(text))
     counts: dict[int, int] = {}
     characters = latin = 0
     for word, count in runs.items():
@@ -109,6 +104,21 @@ def _frequencies(text: str) -> tuple[dict[int, int], float]:
         for number in spelled.ids:
             counts[number] = counts.get(number, 0) + count
     return counts, characters / AVERAGE_CHARACTERS + latin / AVERAGE_WORDS
+
+
+def _runs_and_spellings(text: str) -> tuple[Counter[str], Counter[str]]:
+    """How often characters and pairs of CJK stand in a folded text, and how often what is Latin."""
+    if text.isascii():
+        return Counter(), Counter(_ASCII_WORD.findall(text))
+    runs: Counter[str] = Counter()
+    spellings: Counter[str] = Counter()
+    for run, spelling in _PIECE.findall(text):
+        if run:
+            runs.update(run)
+            runs.update(map("".join, pairwise(run)))
+        else:
+            spellings[spelling] += 1
+    return runs, spellings
 
 
 def _folded(text: str) -> str:
@@ -157,7 +167,9 @@ def document_vector(text: str, headings: list[str], title: str) -> SparseVector:
     if title not in headings:
         _add(frequencies, title, TITLE_WEIGHT)
     norm = K1 * (1 - B + B * length)
-    return _vector({number: frequency * (K1 + 1) / (frequency + norm) for number, frequency in frequencies.items()})
+    weights = {frequency: round(frequency * (K1 + 1) / (frequency + norm), 4) for frequency in set(frequencies.values())}
+    ordered = sorted(frequencies)
+    return SparseVector(indices=ordered, values=[weights[frequencies[number]] for number in ordered])
 
 
 def has_cjk(text: str) -> bool:
@@ -167,8 +179,9 @@ def has_cjk(text: str) -> bool:
 
 def query_vector(text: str) -> SparseVector:
     """A query's words, each once; of a very long query the first `QUERY_WORDS_MAX`."""
-    found = dict.fromkeys(map(word_id, words(text)), 1.0)
-    return _vector(dict(islice(found.items(), QUERY_WORDS_MAX)))
+    found = dict.fromkeys(map(word_id, words(text)))
+    ordered = sorted(islice(found, QUERY_WORDS_MAX))
+    return SparseVector(indices=ordered, values=[1.0] * len(ordered))
 
 
 def _add(frequencies: dict[int, float], text: str, weight: float) -> None:
@@ -180,8 +193,3 @@ def _add(frequencies: dict[int, float], text: str, weight: float) -> None:
 def _short_frequencies(text: str) -> tuple[tuple[int, int], ...]:
     """Of a heading or a title, which all chunks below it have."""
     return tuple(_frequencies(text)[0].items())
-
-
-def _vector(weights: dict[int, float]) -> SparseVector:
-    ordered = sorted(weights)
-    return SparseVector(indices=ordered, values=[round(weights[number], 4) for number in ordered])
