@@ -22,10 +22,11 @@ from services.notes.metadata import properties
 from services.notes.note_path import NotePath
 from services.notes.outbox import Outboxes
 from services.notes.patch import patch
+from services.notes.place import NoteBusy, NoteExists, NoteStale
 from services.notes.reading import NO_TEXT, not_found, unreadable, vault_unavailable
 from services.notes.text_change import changed
 from services.notes.vault import NoSuchNote, NoteInaccessible, NoteUnreadable, RawNote, VaultUnavailable
-from services.notes.vault_writer import NoteBusy, NoteExists, NoteStale, VaultWriter
+from services.notes.vault_writer import VaultWriter
 from services.notes.workspaces import Kept
 from services.notes.write_lock import WriteLocks
 from shared.contracts.errors import ErrorCode, ServiceError

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from services.notes import durable_file, vault, vault_writer
+from services.notes import durable_file, place, replacement, trash, vault, vault_writer
 from services.notes.durable_file import digest
 from services.notes.note_path import NotePath
 from services.notes.vault import Vault
 from services.notes.vault_writer import VaultWriter
 from tests.support.interrupted_system import CHANGING, LOOKING, Interrupted
 
-MODULES = [durable_file, vault, vault_writer]
+MODULES = [durable_file, place, replacement, trash, vault, vault_writer]
 SIZE = 20_000
 
 

@@ -13,10 +13,10 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from services.notes import durable_file, vault_writer, writing
+from services.notes import durable_file, replacement, writing
 from services.notes.indexing import Indexer
+from services.notes.place import NoteBusy
 from services.notes.vault import NOTE_BYTES_MAX
-from services.notes.vault_writer import NoteBusy
 from shared.contracts import notes
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import (
@@ -298,7 +298,7 @@ async def test_twenty_at_once_append_one_exchange_once(editor: Editor) -> None:
 
 async def test_exchanges_and_the_edits_of_another_program_all_arrive(vault: Path, editor: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
     (vault / "a.md").write_text("start\n")
-    put_in_place = vault_writer._put_in_place
+    put_in_place = replacement.put_in_place
     saves: list[str] = []
 
     def save_before(*arguments: object) -> None:
@@ -308,7 +308,7 @@ async def test_exchanges_and_the_edits_of_another_program_all_arrive(vault: Path
             (vault / "theirs.tmp").rename(vault / "a.md")
         put_in_place(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(vault_writer, "_put_in_place", save_before)
+    monkeypatch.setattr(replacement, "put_in_place", save_before)
     appended = await editor.append("a.md", uuid4())
     assert len(saves) == 3
     assert all(line in appended.note.content for line in saves)
@@ -363,7 +363,7 @@ async def test_edits_of_another_program_in_between_are_never_overwritten(
     seed = random.randrange(2**32)
     logger.warning("seed %d", seed)
     chance = random.Random(seed)
-    put_in_place = vault_writer._put_in_place
+    put_in_place = replacement.put_in_place
     theirs: list[bytes] = []
 
     def their_edit_first(*arguments: object) -> None:
@@ -375,7 +375,7 @@ async def test_edits_of_another_program_in_between_are_never_overwritten(
             (vault / "a.tmp").rename(vault / "a.md")
         put_in_place(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(vault_writer, "_put_in_place", their_edit_first)
+    monkeypatch.setattr(replacement, "put_in_place", their_edit_first)
     (vault / "a.md").write_bytes(b"start")
     for number in range(int(request.config.getoption("--edits"))):
         current = (vault / "a.md").read_bytes()
@@ -503,14 +503,14 @@ async def test_what_is_written_while_a_refused_version_bears_the_name_stands_and
 
     monkeypatch.setattr(durable_file.fcntl, "fcntl", no_lease)
     monkeypatch.setattr(durable_file, "exchange", with_others)
-    problem = vault_writer._problem
+    problem = replacement._problem
     asked: list[bool] = []
 
     def refuse_after(*arguments: object) -> object:
         asked.append(True)
         return NoteBusy() if len(asked) == 2 else problem(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(vault_writer, "_problem", refuse_after)
+    monkeypatch.setattr(replacement, "_problem", refuse_after)
     error = await refused(editor.replace("a.md", note.content_hash, "two\n"), ErrorCode.NOTE_STALE)
     assert (vault / "a.md").read_text() == "two\nline\n"
     assert error.extra["current_hash"] == sha("two\nline\n")

@@ -20,12 +20,13 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from services.notes import durable_file, vault_writer
+from services.notes import durable_file, place, replacement, trash, vault_writer
 from services.notes import vault as vault_module
 from services.notes.durable_file import digest
 from services.notes.note_path import NotePath
+from services.notes.place import NoteBusy, NoteExists, NoteStale
 from services.notes.vault import NOTE_BYTES_MAX, NoSuchNote, NoteUnreadable, RawNote, Vault, VaultUnavailable
-from services.notes.vault_writer import NoteBusy, NoteExists, NoteStale, VaultWriter
+from services.notes.vault_writer import VaultWriter
 from shared.contracts.errors import ErrorCode, ServiceError
 from tests.support.interrupted_system import Interrupted
 
@@ -333,14 +334,14 @@ def test_an_edit_of_the_replaced_file_is_kept_even_where_it_has_no_name_any_more
     note.write_bytes(b"one")
     theirs = os.open(note, os.O_PATH)
     knowing(monkeypatch, what_is_known)
-    settled = vault_writer._settled_hash
+    settled = replacement._settled_hash
 
     def late(descriptor: int) -> str | None:
-        monkeypatch.setattr(vault_writer, "_settled_hash", settled)
+        monkeypatch.setattr(replacement, "_settled_hash", settled)
         Path(f"/proc/self/fd/{theirs}").write_bytes(b"theirs")
         return settled(descriptor)
 
-    monkeypatch.setattr(vault_writer, "_settled_hash", late)
+    monkeypatch.setattr(replacement, "_settled_hash", late)
     if not leases:
         no_leases(monkeypatch)
     with pytest.raises(NoteStale) as caught:
@@ -712,7 +713,7 @@ def test_a_note_on_another_file_system_goes_into_a_trash_beside_it(root: Path, m
 
 # --- a disk that fails --------------------------------------------------------------------------------------------------------------
 
-MODULES: list[ModuleType] = [durable_file, vault_module, vault_writer]
+MODULES: list[ModuleType] = [durable_file, vault_module, place, replacement, trash, vault_writer]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT])
