@@ -197,7 +197,7 @@ async def _apply_all(db: Connection, changes: Sequence[tuple[Change, UUID | None
 
 async def _move(db: Connection, change: Moved) -> bool:
     done = await db.execute(
-        "UPDATE documents d SET path = $3, revision = $4 WHERE workspace = $1 AND path = $2 AND revision < $4 "
+        "UPDATE documents d SET path = $3, revision = $4, published = published + 1 WHERE workspace = $1 AND path = $2 AND revision < $4 "
         "AND NOT EXISTS (SELECT FROM documents o WHERE o.workspace = $1 AND o.path = $3)",
         change.workspace, change.from_path, change.path, change.revision,
     )  # fmt: skip
@@ -213,7 +213,11 @@ async def _remove(db: Connection, change: Gone) -> bool:
     if document is None:
         return False
     await _remove_chunks(db, [row["id"] for row in await db.fetch("SELECT id FROM chunks WHERE document = $1", document)])
-    await db.execute("DELETE FROM documents WHERE id = $1", document)
+    await db.execute(
+        "WITH gone AS (DELETE FROM documents WHERE id = $1 RETURNING id, published) INSERT INTO former_documents SELECT * FROM gone "
+        "ON CONFLICT (id) DO UPDATE SET published = excluded.published",
+        document,
+    )
     return True
 
 
@@ -260,6 +264,11 @@ async def _add_documents(db: Connection, added: Sequence[tuple[CutNote, UUID]]) 
     if added:
         records = [_document(note, document) for note, document in added]
         await db.copy_records_to_table("documents", records=records, columns=_DOCUMENT_COLUMNS)
+        # A version that evidence has named is never another one's (RC-5).
+        await db.execute(
+            "UPDATE documents d SET published = f.published + 1 FROM former_documents f WHERE f.id = d.id AND d.id = ANY($1)",
+            [document for _, document in added],
+        )
 
 
 def _document(note: CutNote, document: UUID) -> tuple[object, ...]:

@@ -114,3 +114,20 @@ async def test_removed_and_written_again_is_no_removal(pool: Pool) -> None:
 async def test_a_note_with_a_character_that_cannot_be_stored_is_stored(pool: Pool) -> None:
     await store(pool, "a.md", "before\0after", 1)
     assert await texts(pool) == ["before\ufffdafter"]
+
+
+async def test_a_note_that_comes_again_goes_on_counting_its_versions(pool: Pool) -> None:  # RC-5
+    async def version() -> int:
+        return int(await pool.fetchval("SELECT published FROM documents WHERE id = $1", document))
+
+    document = await store(pool, "a.md", "one", 1)
+    await store(pool, "a.md", "two", 2)
+    await apply(pool, Moved(WORKSPACE, "a.md", "b.md", 3))
+    assert await version() == 3
+    await apply(pool, Moved(WORKSPACE, "b.md", "a.md", 4))
+    await apply(pool, Gone(WORKSPACE, "a.md", 5))
+    assert await store(pool, "a.md", "one", 6) == document
+    assert await version() == 5
+    await apply(pool, Gone(WORKSPACE, "a.md", 7))
+    assert await store(pool, "a.md", "one", 8) == document
+    assert await version() == 6
