@@ -96,10 +96,10 @@ def reply_to(question: Question) -> Reply:
     found = quotes(question)
     if found:
         thinking = _THINK_QUOTE[chinese].format(count=len(question.sources) + len(question.mentioned))
-        return Reply(thinking, _LEAD_IN[chinese] + _listed(found))
+        return Reply(thinking, _LEAD_IN[chinese] + listed(found))
     needs_topic = not question.words.spoken or not question.can_search
     if needs_topic and not question.searches and (found := beginnings(question)):
-        return Reply(text=_BEGINNING[chinese] + _listed(found))
+        return Reply(text=_BEGINNING[chinese] + listed(found))
     query = _next_query(question) if question.can_search else None
     if query is not None:
         template = _THINK_AGAIN if question.searches else _THINK_SEARCH
@@ -116,7 +116,7 @@ def _without_quotes(question: Question, *, chinese: bool) -> str:
     searches = ("、" if chinese else ", ").join(f"“{_unmarked(query)}”" for query in question.searches)
     nothing = _NOTHING[chinese].format(topic=_unmarked(topic)) + _NOTHING_END[chinese].format(searches=searches)
     other = openings(question)
-    return f"{nothing}\n\n{_OTHER_LANGUAGE[chinese]}{_listed(other)}" if other else nothing
+    return f"{nothing}\n\n{_OTHER_LANGUAGE[chinese]}{listed(other)}" if other else nothing
 
 
 def _next_query(question: Question) -> str | None:
@@ -131,7 +131,8 @@ def _next_query(question: Question) -> str | None:
     return query if query and query not in question.searches else None
 
 
-def _listed(found: list[Quote]) -> str:
+def listed(found: list[Quote]) -> str:
+    """The quotes with what they are cited by: one behind a blank line, several as a list."""
     if len(found) == 1:
         return f"\n\n{found[0].text} {found[0].mark}"
     return "\n" + "".join(f"\n- {quote.text} {quote.mark}" for quote in found)

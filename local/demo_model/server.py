@@ -1,4 +1,4 @@
-"""The demo model's HTTP surface: OpenAI's Chat Completions, streamed or whole."""
+"""The demo model's HTTP surface: OpenAI's Chat Completions, streamed or whole, and its Responses for prepared requests."""
 
 import re
 import time
@@ -15,6 +15,7 @@ from starlette.routing import Route
 from local.demo_model.conversation import SEARCH_TOOL, ChatRequest
 from local.demo_model.conversation import read as understood
 from local.demo_model.language import terms
+from local.demo_model.prepared import ResponsesRequest, answer
 from local.demo_model.reply import Reply, reply_to
 from local.openai_server import Refused, as_json, common_routes, read
 
@@ -28,6 +29,7 @@ def app() -> Starlette:
     return Starlette(
         routes=[
             Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+            Route("/v1/responses", responses, methods=["POST"]),
             *common_routes(MODEL),
         ]
     )
@@ -45,6 +47,38 @@ async def chat_completions(request: Request) -> Response:
         return as_json(_whole(reply, usage))
     include_usage = asked.stream_options is not None and asked.stream_options.include_usage
     return StreamingResponse(_frames(reply, usage if include_usage else None), media_type="text/event-stream")
+
+
+async def responses(request: Request) -> Response:
+    """A prepared request's answer, whole; cut off where it has more tokens than are allowed."""
+    try:
+        asked = await read(request, ResponsesRequest, MODEL)
+    except Refused as refused:
+        return refused.response
+    text = answer(asked)
+    given, made = len(terms(f"{asked.instructions}\n{asked.text}")), len(terms(text))
+    fits = asked.max_output_tokens is None or made <= asked.max_output_tokens
+    status = "completed" if fits else "incomplete"
+    part = {"type": "output_text", "text": text, "annotations": []}
+    return as_json(
+        {
+            "id": f"resp_{uuid.uuid4().hex}",
+            "object": "response",
+            "created_at": int(time.time()),
+            "status": status,
+            "error": None,
+            "incomplete_details": None if fits else {"reason": "max_output_tokens"},
+            "model": MODEL,
+            "output": [{"id": f"msg_{uuid.uuid4().hex}", "type": "message", "status": status, "role": "assistant", "content": [part]}],
+            "usage": {
+                "input_tokens": given,
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": made,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": given + made,
+            },
+        }
+    )
 
 
 async def _frames(reply: Reply, usage: dict[str, int] | None) -> AsyncIterator[bytes]:

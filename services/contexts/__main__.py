@@ -3,7 +3,10 @@
 import argparse
 import asyncio
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from services.contexts import archive
 from services.contexts.app import NAME, PACKAGE, serve
@@ -60,13 +63,24 @@ async def _done(settings: DatabaseSettings, arguments: argparse.Namespace) -> st
 async def _export(pool: Pool, file: Path) -> int:
     store = SnapshotStore(pool)
     until, after, records = await store.last_position(), 0, 0
-    with file.open("x", encoding="utf-8", newline="") as out:
+    with _new_file(file) as out:
         out.write(await archive.manifest_of(store, until) + "\n")
         while after < until:
             part = await store.part(after, until)
             out.writelines(f"{line}\n" for line in part.lines)
             after, records = part.last, records + len(part.lines)
     return records
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[TextIO]:
+    """A file that is not there if the block fails."""
+    with path.open("x", encoding="utf-8", newline="") as out:
+        try:
+            yield out
+        except BaseException:
+            path.unlink()
+            raise
 
 
 if __name__ == "__main__":

@@ -15,6 +15,10 @@ from local.home import Home
 from local.ports import free_port
 from local.stack import http_program
 from local.supervisor import Supervisor
+from services.contexts.evidence_prompt import INSTRUCTIONS, INSUFFICIENT
+from services.contexts.responses_parser import parse
+from services.contexts.responses_request import request_body
+from shared.contracts.evidence import Completion, ParsedResponse
 
 
 @asynccontextmanager
@@ -124,6 +128,31 @@ async def test_the_demo_model_streams_a_search_and_then_an_answer(model: httpx.A
     assert len(chunks) > 6
     whole = (await model.post("/chat/completions", json={**body, "stream": False, "stream_options": None})).json()
     assert whole["choices"][0]["message"]["content"] == text
+
+
+async def test_the_demo_model_answers_a_prepared_request_by_quotes_or_by_the_fixed_sentence(model: httpx.AsyncClient) -> None:
+    # RC-9, RC-14, RC-20: what is tried out without a model of one's own
+    evidence = [
+        {"label": "E1", "title": "Bread", "source_url": None, "text": "Knead for ten minutes. Let the dough rest overnight."},
+        {"label": "E2", "title": "绿茶", "source_url": None, "text": "泡绿茶用八十度的水。"},
+    ]
+
+    async def answered(question: str, output_tokens: int = 512) -> ParsedResponse:
+        completion = Completion(model="marginalia-demo", output_tokens=output_tokens)
+        body = request_body(completion, INSTRUCTIONS, question, evidence)
+        return parse((await model.post("/responses", json=body)).json(), {"E1", "E2"})
+
+    for question, outcome, text in (
+        ("How long does the dough rest?", "answer_candidate", "Let the dough rest overnight. [E1]"),
+        ("泡绿茶用多少度的水？", "answer_candidate", "泡绿茶用八十度的水。 [E2]"),
+        ("Who won the race?", "insufficient_evidence", INSUFFICIENT),
+    ):
+        parsed = await answered(question)
+        assert (parsed.outcome, parsed.text) == (outcome, text)
+        assert parsed.usage
+    assert (await answered("Who won the race?", 16)).outcome == "incomplete"
+    for body in ({"model": "marginalia-demo", "input": []}, {"model": "marginalia-demo"}):
+        assert (await model.post("/responses", json=body)).status_code == 400
 
 
 async def test_the_demo_model_refuses_in_openai_form(model: httpx.AsyncClient) -> None:
