@@ -7,7 +7,7 @@ tells what the policy of content has stopped.
 import re
 
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from tests.support.browser import Client, say
 from tests.support.chat_client import PASSWORD
@@ -138,6 +138,22 @@ async def test_answers_have_versions_made_by_regenerating_and_editing(web: Clien
         await page.get_by_role("button", name="Previous version").click()
         await expect(replies(page).get_by_text("First.")).to_be_visible()  # what was last active below it
         await expect(page.get_by_role("article", name="You").get_by_text("Question?", exact=True)).to_be_visible()
+
+
+async def test_what_is_typed_while_a_message_is_on_its_way_stays(web: Client) -> None:  # UI-2
+    web.provider.next(answer("First."))
+    async with web.window() as window:
+        page = window.page
+        field = page.get_by_label("Message", exact=True)
+
+        async def typed_meanwhile(route: Route) -> None:
+            await field.press_sequentially(" And this?")
+            await route.continue_()
+
+        await page.route("**/api/chat", typed_meanwhile)
+        await say(page, "Question?")
+        await expect(replies(page).get_by_text("First.")).to_be_visible()
+        await expect(field).to_have_value(" And this?")
 
 
 async def test_an_answer_is_stopped_and_what_there_is_stays(web: Client) -> None:  # UI-2; langgenius/dify#41520; open-webui/open-webui#8777

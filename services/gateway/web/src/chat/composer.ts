@@ -134,7 +134,8 @@ export class Composer {
     this.say();
     try {
       await this.send({ message, references: this.references, mode: this.mode.value as Mode });
-      this.area.value = "";
+      // What was typed meanwhile belongs to the next one.
+      this.area.value = this.area.value.startsWith(message) ? this.area.value.slice(message.length) : this.area.value;
       this.references = [];
       this.showChips();
       this.grow();

@@ -230,7 +230,10 @@ export class ConversationView {
       openSource: (source: Source) => this.around.openSource(source),
       openInjected: (item: Injected) => this.around.openLink(encodeURI(item.ref), this.workspace),
       regenerate: (message: Message) => void this.begin({ retry_message_id: message.id }, modeOf(message)).catch(failing),
-      edit: (message: Message, text: string) => this.begin({ retry_message_id: message.id, message: text }),
+      edit: (message: Message, text: string) => {
+        const reply = this.messages.find((one) => one.parent_message_id === message.id);
+        return this.begin({ retry_message_id: message.id, message: text }, reply && modeOf(reply));
+      },
       select: (id: string) => {
         this.atEnd = false;
         void ask<Conversation>(`/api/chat/conversations/${this.id}/messages/${id}/select`, { method: "POST" }).then((conversation) => this.showPath(conversation), failing);
