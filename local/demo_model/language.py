@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-import snowballstemmer
+import Stemmer
 
 _CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _TOKEN = re.compile(rf"[{_CJK}]+|[^\W_][\w'’+#.\-/:]*[\w+#]|[^\W_]")
@@ -55,7 +55,7 @@ _IRREGULAR = {
     "broke": "break", "broken": "break", "grew": "grow", "grown": "grow", "began": "begin", "begun": "begin", "drank": "drink",
     "froze": "freeze", "frozen": "freeze", "rose": "rise", "risen": "rise", "left": "leave", "lost": "lose", "paid": "pay",
 }  # fmt: skip
-_stemmer = snowballstemmer.stemmer("english")
+_stemmer = Stemmer.Stemmer("english")
 
 
 class Words(NamedTuple):
