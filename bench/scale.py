@@ -177,7 +177,7 @@ async def main(vaults: list[Path], chunks: int) -> None:
                 await answering(client)
                 with measured(chunks, "chunk by words"):
                     while (now := await status(client)).pending or not now.unembedded:  # noqa: ASYNC110 - as a client sees it
-                        await asyncio.sleep(0.3)
+                        await asyncio.sleep(1)
                 may_embed.set()
                 with measured(chunks, "chunk by vectors"):
                     embedding = asyncio.create_task(_embedded(client))
