@@ -13,7 +13,7 @@ from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database.migrate import migrate, revert
 from shared.database.pool import Pool, open_pool
 from shared.service import run
-from shared.settings import DatabaseSettings
+from shared.settings import DatabaseSettings, read
 
 # Whoever sits at a command line is told, where a service would wait.
 CONNECT_SECONDS = 10.0
@@ -27,7 +27,7 @@ def main() -> int:
         commands.add_parser(name, help=what).add_argument("file", type=Path)
     commands.add_parser("revert", help="take back this service's tables: export first; the tables of other services stay")
     arguments = parser.parse_args()
-    settings = DatabaseSettings()
+    settings = read(DatabaseSettings)
     if arguments.command is None:
         run(NAME, settings, lambda stop: serve(settings, stop))
         return 0
@@ -42,7 +42,7 @@ def main() -> int:
 async def _done(settings: DatabaseSettings, arguments: argparse.Namespace) -> str:
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            pool = await open_pool(settings.database_url, NAME, size=1)
+            pool = await open_pool(settings.database, NAME, size=1)
     except TimeoutError:
         raise ServiceError(ErrorCode.UNAVAILABLE, "The database does not answer.") from None
     try:
