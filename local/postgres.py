@@ -18,8 +18,9 @@ import asyncpg
 
 from local import processes
 from local.errors import StartError
-from local.home import Home, write_private
+from local.home import Home
 from local.supervisor import Program, User, launched
+from shared.credentials import write_private
 
 MAJOR_VERSION = "18"
 _ROLE = "marginalia"
@@ -116,7 +117,7 @@ class Postgres:
         user = data_user(draft)
         if user is not None:
             os.chown(draft, user.uid, user.gid)
-        with tempfile.TemporaryDirectory(dir=self.home.path / "secrets") as directory:
+        with tempfile.TemporaryDirectory(dir=self.home.secrets) as directory:
             password_file = Path(directory) / "postgres"
             write_private(password_file, self.password + "\n")
             await _run_initdb(initdb, draft, password_file, user)

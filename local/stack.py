@@ -4,7 +4,7 @@ import asyncio
 import http.client
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -51,10 +51,13 @@ async def compose(settings: LocalSettings, home: Home, vaults: tuple[Path, ...],
     models: list[Program] = []
     endpoints = {"gateway": _gateway_url(settings.host, settings.port)}
 
+    nats = None
     if settings.nats_url is None:
         nats = NatsServer(free_port(_port_of(earlier.get("nats"))), home.secret("nats"))
         stores.append(nats.program(home))
-    endpoints["nats"] = nats.url if settings.nats_url is None else settings.nats_url.get_secret_value()
+        endpoints["nats"] = nats.url
+    else:
+        endpoints["nats"] = settings.nats_url.get_secret_value()
 
     if settings.database_url is None:
         postgres = Postgres(home, free_port(_port_of(earlier.get("postgres"))), home.secret("postgres"))
@@ -70,7 +73,11 @@ async def compose(settings: LocalSettings, home: Home, vaults: tuple[Path, ...],
         models.append(http_program("model", "local.demo_model", port))
         endpoints["model"] = f"http://{_LOOPBACK}:{port}/v1"
 
-    services = _services(settings, vaults, admin_password, endpoints)
+    def bus(name: str) -> dict[str, str]:
+        """How a service finds NATS: the embedded server has a user for each."""
+        return nats.environment(home, name) if nats else {"NATS_URL": endpoints["nats"]}
+
+    services = _services(settings, vaults, admin_password, endpoints, bus)
     return Stack(tuple(stores), tuple(models), tuple(services), endpoints)
 
 
@@ -112,12 +119,17 @@ def answers_ok(url: str, within_seconds: float) -> tuple[bool, str]:
         connection.close()
 
 
-def _services(settings: LocalSettings, vaults: tuple[Path, ...], admin_password: str, endpoints: Mapping[str, str]) -> Iterable[Program]:
+def _services(
+    settings: LocalSettings,
+    vaults: tuple[Path, ...],
+    admin_password: str,
+    endpoints: Mapping[str, str],
+    bus: Callable[[str], Mapping[str, str]],
+) -> Iterable[Program]:
     # Secrets go only to the service that uses them.
     common = _present(
         {
             **settings.telemetry,
-            "NATS_URL": endpoints["nats"],
             "MARGINALIA_HOST": settings.host,
             "MARGINALIA_PORT": str(settings.port),
             "MARGINALIA_VAULTS": ":".join(map(str, vaults)),
@@ -133,9 +145,9 @@ def _services(settings: LocalSettings, vaults: tuple[Path, ...], admin_password:
         "gateway": {"MARGINALIA_ADMIN_PASSWORD": admin_password},
     }
     if settings.qdrant_url is None:
-        yield Program("index", (sys.executable, "-m", "local.index_engine"), common)
+        yield Program("index", (sys.executable, "-m", "local.index_engine"), {**common, **bus("index")})
     for name, variables in own.items():
-        yield Program(name, (sys.executable, "-m", f"services.{name}"), {**common, **database, **variables})
+        yield Program(name, (sys.executable, "-m", f"services.{name}"), {**common, **bus(name), **database, **variables})
 
 
 def _model(settings: LocalSettings, endpoints: Mapping[str, str]) -> dict[str, str]:

@@ -27,6 +27,7 @@ from shared.messaging import errors
 from shared.messaging import headers as names
 from shared.messaging.cancellation import Cancellations
 from shared.messaging.client import Client
+from shared.messaging.permissions import inbox_prefix
 from shared.messaging.scope import Scope
 from shared.telemetry import tracing
 
@@ -77,7 +78,7 @@ class Bus:
             pending_size=-1,  # publishing while disconnected fails at once: a late command is worse than none
             drain_timeout=int(DRAIN_SECONDS),
             graceful_timeout=DRAIN_SECONDS,
-            inbox_prefix=f"_INBOX.{name}",
+            inbox_prefix=inbox_prefix(name),
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,
