@@ -68,6 +68,8 @@ async def _start(supervisor: Supervisor, stack: Stack, log_in: str) -> None:
     for program in (*stack.stores, *stack.models):
         supervisor.start(program)
     await supervisor.ready([program.name for program in stack.stores], deadline - loop.time())
+    if stack.postgres is not None:
+        await stack.postgres.prepare()
     for program in stack.services:
         supervisor.start(program)
     await supervisor.ready([program.name for program in stack.models], deadline - loop.time())

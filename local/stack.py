@@ -18,6 +18,7 @@ from local.ports import free_port
 from local.postgres import Postgres
 from local.settings import LocalSettings
 from local.supervisor import Program
+from shared.contracts.index import OWNER as INDEX
 
 ROOT = Path(__file__).parents[1]
 DEMO_MODEL = "marginalia-demo"
@@ -34,6 +35,7 @@ class Stack:
     models: tuple[Program, ...]
     services: tuple[Program, ...]
     endpoints: Mapping[str, str]
+    postgres: Postgres | None = None
 
     @property
     def gateway_url(self) -> str:
@@ -59,10 +61,13 @@ async def compose(settings: LocalSettings, home: Home, vaults: tuple[Path, ...],
     else:
         endpoints["nats"] = settings.nats_url.get_secret_value()
 
+    postgres = None
     if settings.database_url is None:
         postgres = Postgres(home, free_port(_port_of(earlier.get("postgres"))), home.secret("postgres"))
         stores.append(await postgres.program())
-    endpoints["postgres"] = postgres.url if settings.database_url is None else settings.database_url.get_secret_value()
+        endpoints["postgres"] = postgres.url
+    else:
+        endpoints["postgres"] = settings.database_url.get_secret_value()
 
     if settings.embedding_base_url is None:
         port = free_port(_port_of(earlier.get("embedder")))
@@ -73,12 +78,15 @@ async def compose(settings: LocalSettings, home: Home, vaults: tuple[Path, ...],
         models.append(http_program("model", "local.demo_model", port))
         endpoints["model"] = f"http://{_LOOPBACK}:{port}/v1"
 
-    def bus(name: str) -> dict[str, str]:
-        """How a service finds NATS: the embedded server has a user for each."""
-        return nats.environment(home, name) if nats else {"NATS_URL": endpoints["nats"]}
+    def found(name: str) -> dict[str, str]:
+        """How a program finds NATS and the database: the embedded ones know each service by a name of its own."""
+        bus = nats.environment(home, name) if nats else {"NATS_URL": endpoints["nats"]}
+        if name == INDEX:
+            return bus
+        return bus | (postgres.environment(name) if postgres else {"DATABASE_URL": endpoints["postgres"]})
 
-    services = _services(settings, vaults, admin_password, endpoints, bus)
-    return Stack(tuple(stores), tuple(models), tuple(services), endpoints)
+    services = _services(settings, vaults, admin_password, endpoints, found)
+    return Stack(tuple(stores), tuple(models), tuple(services), endpoints, postgres)
 
 
 def base_environment(settings: LocalSettings, home: Home) -> dict[str, str]:
@@ -124,7 +132,7 @@ def _services(
     vaults: tuple[Path, ...],
     admin_password: str,
     endpoints: Mapping[str, str],
-    bus: Callable[[str], Mapping[str, str]],
+    stores: Callable[[str], Mapping[str, str]],
 ) -> Iterable[Program]:
     # Secrets go only to the service that uses them.
     common = _present(
@@ -136,7 +144,6 @@ def _services(
             "MARGINALIA_ALLOWED_ORIGINS": settings.allowed_origins,
         }
     )
-    database = {"DATABASE_URL": endpoints["postgres"]}
     own: dict[str, dict[str, str]] = {
         "notes": {},
         "retrieval": _embedding(settings, endpoints) | _qdrant(settings),
@@ -145,9 +152,9 @@ def _services(
         "gateway": {"MARGINALIA_ADMIN_PASSWORD": admin_password},
     }
     if settings.qdrant_url is None:
-        yield Program("index", (sys.executable, "-m", "local.index_engine"), {**common, **bus("index")})
+        yield Program(INDEX, (sys.executable, "-m", "local.index_engine"), {**common, **stores(INDEX)})
     for name, variables in own.items():
-        yield Program(name, (sys.executable, "-m", f"services.{name}"), {**common, **bus(name), **database, **variables})
+        yield Program(name, (sys.executable, "-m", f"services.{name}"), {**common, **stores(name), **variables})
 
 
 def _model(settings: LocalSettings, endpoints: Mapping[str, str]) -> dict[str, str]:

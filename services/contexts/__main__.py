@@ -5,6 +5,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+import asyncpg
+
 from services.contexts import archive
 from services.contexts.app import NAME, PACKAGE, serve
 from services.contexts.archive import ArchiveInvalid
@@ -33,7 +35,7 @@ def main() -> int:
         return 0
     try:
         sys.stdout.write(f"{asyncio.run(_done(settings, arguments))}\n")
-    except (ArchiveInvalid, ServiceError, OSError) as error:
+    except (ArchiveInvalid, ServiceError, OSError, asyncpg.InsufficientPrivilegeError) as error:
         sys.stderr.write(f"contexts: {error}\n")
         return 1
     return 0
