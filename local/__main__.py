@@ -14,6 +14,7 @@ from local.settings import LocalSettings
 from local.stack import ROOT, Stack, answers_ok, base_environment, compose, end_predecessors
 from local.supervisor import Supervisor
 from local.vaults import require_vaults, sample_vault
+from shared.secret_files import SecretFileError
 
 _READY_WITHIN_SECONDS = 60.0
 _POLL_SECONDS = 0.05
@@ -26,6 +27,9 @@ def main() -> int:
     except ValidationError as error:
         for problem in error.errors(include_input=False):
             say(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}")
+        return 1
+    except SecretFileError as error:
+        say(str(error))
         return 1
     try:
         asyncio.run(run(settings))
@@ -64,6 +68,8 @@ async def _start(supervisor: Supervisor, stack: Stack, log_in: str) -> None:
     for program in (*stack.stores, *stack.models):
         supervisor.start(program)
     await supervisor.ready([program.name for program in stack.stores], deadline - loop.time())
+    if stack.postgres is not None:
+        await stack.postgres.prepare()
     for program in stack.services:
         supervisor.start(program)
     await supervisor.ready([program.name for program in stack.models], deadline - loop.time())

@@ -13,11 +13,11 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
 from local.errors import StartError
+from shared.credentials import password, write_private
 
 _LOG_LIMIT = 10 * 1024 * 1024
 
@@ -62,7 +62,12 @@ class Home:
 
     def secret(self, name: str) -> str:
         """The stored secret of that name, made at its first use; safe inside a URL."""
-        return self._secret(self.path / "secrets" / name)[0]
+        return password(self.secrets / name)[0]
+
+    @property
+    def secrets(self) -> Path:
+        """Where the passwords of the embedded stores lie."""
+        return self.path / "secrets"
 
     @property
     def admin_password_file(self) -> Path:
@@ -71,7 +76,7 @@ class Home:
 
     def admin_password(self) -> tuple[str, bool]:
         """The first password of the account `admin`, and whether it was made just now."""
-        return self._secret(self.admin_password_file)
+        return password(self.admin_password_file)
 
     def read_endpoints(self) -> dict[str, str]:
         """What `write_endpoints` wrote last, also by an earlier run; empty where there is nothing readable."""
@@ -118,29 +123,3 @@ class Home:
         except FileNotFoundError:
             return []
         return [line for line in text.splitlines() if line.strip()][-lines:]
-
-    @staticmethod
-    def _secret(path: Path) -> tuple[str, bool]:
-        with contextlib.suppress(FileNotFoundError):
-            if stored := path.read_text(encoding="utf-8").strip():
-                return stored, False
-        made = secrets.token_urlsafe(18)
-        write_private(path, made + "\n")
-        return made, True
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replaces the file as a whole, readable by its owner alone; it is on disk when this returns."""
-    draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

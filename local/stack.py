@@ -4,7 +4,7 @@ import asyncio
 import http.client
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from local.ports import free_port
 from local.postgres import Postgres
 from local.settings import LocalSettings
 from local.supervisor import Program
+from shared.contracts.index import OWNER as INDEX
 
 ROOT = Path(__file__).parents[1]
 DEMO_MODEL = "marginalia-demo"
@@ -34,6 +35,7 @@ class Stack:
     models: tuple[Program, ...]
     services: tuple[Program, ...]
     endpoints: Mapping[str, str]
+    postgres: Postgres | None = None
 
     @property
     def gateway_url(self) -> str:
@@ -51,15 +53,21 @@ async def compose(settings: LocalSettings, home: Home, vaults: tuple[Path, ...],
     models: list[Program] = []
     endpoints = {"gateway": _gateway_url(settings.host, settings.port)}
 
+    nats = None
     if settings.nats_url is None:
         nats = NatsServer(free_port(_port_of(earlier.get("nats"))), home.secret("nats"))
         stores.append(nats.program(home))
-    endpoints["nats"] = nats.url if settings.nats_url is None else settings.nats_url.get_secret_value()
+        endpoints["nats"] = nats.url
+    else:
+        endpoints["nats"] = settings.nats_url.get_secret_value()
 
+    postgres = None
     if settings.database_url is None:
         postgres = Postgres(home, free_port(_port_of(earlier.get("postgres"))), home.secret("postgres"))
         stores.append(await postgres.program())
-    endpoints["postgres"] = postgres.url if settings.database_url is None else settings.database_url.get_secret_value()
+        endpoints["postgres"] = postgres.url
+    else:
+        endpoints["postgres"] = settings.database_url.get_secret_value()
 
     if settings.embedding_base_url is None:
         port = free_port(_port_of(earlier.get("embedder")))
@@ -70,8 +78,15 @@ async def compose(settings: LocalSettings, home: Home, vaults: tuple[Path, ...],
         models.append(http_program("model", "local.demo_model", port))
         endpoints["model"] = f"http://{_LOOPBACK}:{port}/v1"
 
-    services = _services(settings, vaults, admin_password, endpoints)
-    return Stack(tuple(stores), tuple(models), tuple(services), endpoints)
+    def found(name: str) -> dict[str, str]:
+        """How a program finds NATS and the database: the embedded ones know each service by a name of its own."""
+        bus = nats.environment(home, name) if nats else {"NATS_URL": endpoints["nats"]}
+        if name == INDEX:
+            return bus
+        return bus | (postgres.environment(name) if postgres else {"DATABASE_URL": endpoints["postgres"]})
+
+    services = _services(settings, vaults, admin_password, endpoints, found)
+    return Stack(tuple(stores), tuple(models), tuple(services), endpoints, postgres)
 
 
 def base_environment(settings: LocalSettings, home: Home) -> dict[str, str]:
@@ -112,19 +127,23 @@ def answers_ok(url: str, within_seconds: float) -> tuple[bool, str]:
         connection.close()
 
 
-def _services(settings: LocalSettings, vaults: tuple[Path, ...], admin_password: str, endpoints: Mapping[str, str]) -> Iterable[Program]:
+def _services(
+    settings: LocalSettings,
+    vaults: tuple[Path, ...],
+    admin_password: str,
+    endpoints: Mapping[str, str],
+    stores: Callable[[str], Mapping[str, str]],
+) -> Iterable[Program]:
     # Secrets go only to the service that uses them.
     common = _present(
         {
             **settings.telemetry,
-            "NATS_URL": endpoints["nats"],
             "MARGINALIA_HOST": settings.host,
             "MARGINALIA_PORT": str(settings.port),
             "MARGINALIA_VAULTS": ":".join(map(str, vaults)),
             "MARGINALIA_ALLOWED_ORIGINS": settings.allowed_origins,
         }
     )
-    database = {"DATABASE_URL": endpoints["postgres"]}
     own: dict[str, dict[str, str]] = {
         "notes": {},
         "retrieval": _embedding(settings, endpoints) | _qdrant(settings),
@@ -133,9 +152,9 @@ def _services(settings: LocalSettings, vaults: tuple[Path, ...], admin_password:
         "gateway": {"MARGINALIA_ADMIN_PASSWORD": admin_password},
     }
     if settings.qdrant_url is None:
-        yield Program("index", (sys.executable, "-m", "local.index_engine"), common)
+        yield Program(INDEX, (sys.executable, "-m", "local.index_engine"), {**common, **stores(INDEX)})
     for name, variables in own.items():
-        yield Program(name, (sys.executable, "-m", f"services.{name}"), {**common, **database, **variables})
+        yield Program(name, (sys.executable, "-m", f"services.{name}"), {**common, **stores(name), **variables})
 
 
 def _model(settings: LocalSettings, endpoints: Mapping[str, str]) -> dict[str, str]:

@@ -1,17 +1,28 @@
 """What every service is told by its environment. A service's own settings extend these; only a `__main__` builds one."""
 
+import sys
 from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
 
-from pydantic import Field
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared.secret_files import SecretFileError, SettingsWithSecrets
 
-class ServiceSettings(BaseSettings):
+
+class ServiceSettings(SettingsWithSecrets):
     """Read from the environment variables named by the aliases; see `docs/reference/settings.md`."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True)
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True, hide_input_in_errors=True)
 
-    nats_url: str = Field(default="nats://127.0.0.1:4222", alias="NATS_URL", description="The NATS server; credentials in the URL.")
+    nats_url: str = Field(
+        default="nats://127.0.0.1:4222", alias="NATS_URL", description="The NATS server; of a cluster any number, separated by commas."
+    )
+    nats_password: SecretStr | None = Field(
+        default=None,
+        alias="NATS_PASSWORD",
+        description="The password of this service's user, which has its name; without one, whatever `NATS_URL` holds.",
+    )
     home: Path | None = Field(
         default=None, alias="MARGINALIA_HOME", description="Data directory; where traces are kept without a collector."
     )
@@ -24,5 +35,29 @@ class DatabaseSettings(ServiceSettings):
     database_url: str = Field(
         default="postgresql://marginalia@127.0.0.1:5432/marginalia",
         alias="DATABASE_URL",
-        description="The PostgreSQL database.",
+        description="The PostgreSQL database, with the role to use.",
     )
+    database_password: SecretStr | None = Field(
+        default=None, alias="DATABASE_PASSWORD", description="The role's password, where it is not part of `DATABASE_URL`."
+    )
+
+    @property
+    def database(self) -> str:
+        """The address with all that is needed to connect."""
+        if self.database_password is None:
+            return self.database_url
+        parts = urlsplit(self.database_url)
+        user, _, hosts = parts.netloc.rpartition("@")
+        name = user.partition(":")[0]
+        return urlunsplit(parts._replace(netloc=f"{name}:{quote(self.database_password.get_secret_value(), safe='')}@{hosts}"))
+
+
+def read[Settings: BaseSettings](kind: type[Settings]) -> Settings:
+    """The settings of this process; where they cannot be used, the process ends and says why, a line for each."""
+    try:
+        return kind()
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors(include_input=False)]
+    except SecretFileError as error:
+        problems = [str(error)]
+    sys.exit("\n".join(problems))

@@ -31,7 +31,7 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
     """Run the agent until `stop` is set."""
     providers = load(settings)
     async with AsyncExitStack() as stack:
-        pool = await open_pool(settings.database_url, NAME)
+        pool = await open_pool(settings.database, NAME)
         stack.push_async_callback(pool.close)
         await migrate(pool, NAME, "services.agent")
         model = ChatModel()

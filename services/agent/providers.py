@@ -5,7 +5,7 @@ More providers come from a TOML file (docs/providers.md has examples of well-kno
     [[provider]]
     name = "deepseek"
     base_url = "https://api.example.com/v1"
-    key_variable = "EXAMPLE_API_KEY"      # the environment variable that holds the key; the key itself stands nowhere else
+    key_variable = "EXAMPLE_API_KEY"      # the environment variable that holds the key, or, with `_FILE` behind it, names its file
     tool_calling = true
     reasoning_replay = "kept"             # kept | never | required: see `Replay`
     stream = true                         # false: ask for whole answers
@@ -33,6 +33,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from services.agent.settings import AgentSettings
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.secret_files import secret
 
 logger = logging.getLogger(__name__)
 
@@ -204,6 +205,7 @@ def load(settings: AgentSettings, environment: Mapping[str, str] = os.environ) -
 
     Raises:
         ProvidersFileError: there is no provider at all, or one is not usable.
+        SecretFileError: the file of a key is not usable.
     """
     providers = []
     if settings.model_base_url:
@@ -247,10 +249,11 @@ def _from_table(table: dict[str, Any], where: str, environment: Mapping[str, str
     variable = fields.pop("key_variable", None)
     if variable is not None and not isinstance(variable, str):
         raise ProvidersFileError(f"{where}: key_variable must be the name of an environment variable.")
-    if variable is not None and not environment.get(variable):
-        logger.warning("%s is asked without a key: %s is not set", where, variable)
-    elif variable is not None:
-        fields["api_key"] = SecretStr(environment[variable])
+    if variable is not None:
+        if (key := secret(variable, environment)) is None:
+            logger.warning("%s is asked without a key: %s is not set", where, variable)
+        else:
+            fields["api_key"] = SecretStr(key)
     if isinstance(address := fields.get("base_url"), str):
         fields["base_url"] = address.rstrip("/")
     return _provider(fields, where)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+import asyncpg
+
 from services.contexts import archive
 from services.contexts.app import NAME, PACKAGE, serve
 from services.contexts.archive import ArchiveInvalid
@@ -16,7 +18,7 @@ from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database.migrate import migrate, revert
 from shared.database.pool import Pool, open_pool
 from shared.service import run
-from shared.settings import DatabaseSettings
+from shared.settings import DatabaseSettings, read
 
 # Whoever sits at a command line is told, where a service would wait.
 CONNECT_SECONDS = 10.0
@@ -30,13 +32,13 @@ def main() -> int:
         commands.add_parser(name, help=what).add_argument("file", type=Path)
     commands.add_parser("revert", help="take back this service's tables: export first; the tables of other services stay")
     arguments = parser.parse_args()
-    settings = DatabaseSettings()
+    settings = read(DatabaseSettings)
     if arguments.command is None:
         run(NAME, settings, lambda stop: serve(settings, stop))
         return 0
     try:
         sys.stdout.write(f"{asyncio.run(_done(settings, arguments))}\n")
-    except (ArchiveInvalid, ServiceError, OSError) as error:
+    except (ArchiveInvalid, ServiceError, OSError, asyncpg.InsufficientPrivilegeError) as error:
         sys.stderr.write(f"contexts: {error}\n")
         return 1
     return 0
@@ -45,7 +47,7 @@ def main() -> int:
 async def _done(settings: DatabaseSettings, arguments: argparse.Namespace) -> str:
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            pool = await open_pool(settings.database_url, NAME, size=1)
+            pool = await open_pool(settings.database, NAME, size=1)
     except TimeoutError:
         raise ServiceError(ErrorCode.UNAVAILABLE, "The database does not answer.") from None
     try:

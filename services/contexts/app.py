@@ -20,7 +20,7 @@ PACKAGE = "services.contexts"
 async def serve(settings: DatabaseSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set."""
     async with AsyncExitStack() as stack:
-        pool = await open_pool(settings.database_url, NAME)
+        pool = await open_pool(settings.database, NAME)
         stack.push_async_callback(pool.close)
         await migrate(pool, NAME, PACKAGE)
         bus = await stack.enter_async_context(joined(NAME, settings))

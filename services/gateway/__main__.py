@@ -3,6 +3,7 @@
 from services.gateway.app import NAME, serve
 from services.gateway.settings import GatewaySettings
 from shared.service import run
+from shared.settings import read
 
-settings = GatewaySettings()
+settings = read(GatewaySettings)
 run(NAME, settings, lambda stop: serve(settings, stop))

@@ -89,7 +89,7 @@ class Server(uvicorn.Server):
 async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     """Run the gateway until `stop` is set; streams end first, what they need is closed last."""
     async with AsyncExitStack() as stack:
-        pool = await open_pool(settings.database_url, NAME)
+        pool = await open_pool(settings.database, NAME)
         stack.push_async_callback(pool.close)
         await migrate(pool, NAME, "services.gateway")
         accounts = Accounts(pool)

@@ -13,6 +13,7 @@ from services.notes.settings import NotesSettings
 from services.notes.workspaces import VaultsError
 from shared.database.pool import Pool, open_pool
 from shared.service import run
+from shared.settings import read
 
 
 def main() -> int:
@@ -24,7 +25,7 @@ def main() -> int:
     for command in (believing, rebuilding):
         command.add_argument("directory", help="the workspace's directory name")
     arguments = parser.parse_args()
-    settings = NotesSettings()
+    settings = read(NotesSettings)
     if arguments.command == "believe":
         return asyncio.run(believe(settings, arguments.directory))
     if arguments.command == "rebuild":
@@ -48,7 +49,7 @@ async def rebuild(settings: NotesSettings, directory: str) -> int:
 
 
 async def _tell(settings: NotesSettings, tell: Callable[[Pool, str], Awaitable[bool]], directory: str, otherwise: str) -> int:
-    pool = await open_pool(settings.database_url, NAME, size=1)
+    pool = await open_pool(settings.database, NAME, size=1)
     try:
         if await tell(pool, directory):
             return 0

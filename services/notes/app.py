@@ -35,7 +35,7 @@ async def serve(settings: NotesSettings, stop: asyncio.Event) -> None:
         VaultsError: two vaults have one name.
     """
     workspaces.require_distinct(settings.vault_paths, settings.created_vaults)
-    pool = await open_pool(settings.database_url, NAME)
+    pool = await open_pool(settings.database, NAME)
     try:
         await migrate(pool, NAME, __package__ or "services.notes")
         await workspaces.serve(pool, settings.vault_paths, settings.created_vaults)
@@ -49,7 +49,7 @@ async def _serve(settings: NotesSettings, pool: Pool, threads: FileThreads, stop
     async with joined(NAME, settings) as bus:
         await streams.ensure(bus.nats, notes.STREAM)
         locks, outboxes = WriteLocks(pool), Outboxes(pool, bus.nats)
-        claims = Claims(pool, settings.database_url, lambda workspace: keeping.keep(pool, locks, outboxes, threads, workspace))
+        claims = Claims(pool, settings.database, lambda workspace: keeping.keep(pool, locks, outboxes, threads, workspace))
         writer = NoteWriter(pool, locks, outboxes, threads)
         feed = MentionFeed(pool)
         health = health_routes(NAME, {"database": database_check(pool), "vaults": _vaults_check(pool)})

@@ -3,6 +3,7 @@
 from services.retrieval.app import NAME, serve
 from services.retrieval.settings import RetrievalSettings
 from shared.service import run
+from shared.settings import read
 
-settings = RetrievalSettings()
+settings = read(RetrievalSettings)
 run(NAME, settings, lambda stop: serve(settings, stop))

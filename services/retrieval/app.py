@@ -36,7 +36,7 @@ async def serve(settings: RetrievalSettings, stop: asyncio.Event) -> None:
     """Run retrieval until `stop` is set."""
     sys.setswitchinterval(SWITCH_SECONDS)
     async with AsyncExitStack() as stack:
-        pool = await open_pool(settings.database_url, NAME, size=10)
+        pool = await open_pool(settings.database, NAME, size=10)
         stack.push_async_callback(pool.close)
         await migrate(pool, NAME, "services.retrieval")
         bus = await stack.enter_async_context(joined(NAME, settings))

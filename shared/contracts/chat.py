@@ -359,20 +359,22 @@ class ProviderList(Message):
 
 STREAM = "CHAT"
 
-TURN_START = Query("agent.turn.start", StartTurn, TurnAccepted, owner="agent", idempotent=False)
-TURN_GET = Query("agent.turn.get", TurnRef, TurnState, owner="agent")
-TURN_LOG = Query("agent.turn.log", LogRequest, TurnLog, owner="agent")
-TURN_RESULT = Query("agent.turn.result", TurnRef, TurnResult, owner="agent")
-TURN_DECIDE = Query("agent.turn.decide", DecideCall, Empty, owner="agent")
-TURN_CANCEL = Query("agent.turn.cancel", TurnRef, Empty, owner="agent")
-CONVERSATION_LIST = Query("agent.conversation.list", ListConversations, ConversationPage, owner="agent")
-CONVERSATION_GET = Query("agent.conversation.get", ReadConversation, ConversationPart, owner="agent")
-CONVERSATION_RENAME = Query("agent.conversation.rename", RenameConversation, ConversationSummary, owner="agent")
-CONVERSATION_DELETE = Query("agent.conversation.delete", ConversationRef, Empty, owner="agent")
-CONVERSATION_SELECT = Query("agent.conversation.select", SelectVersion, Empty, owner="agent")
-CONVERSATION_IMPORT = Query("agent.conversation.import", ImportConversation, ConversationRef, owner="agent", idempotent=False)
-PROVIDER_LIST = Query("agent.provider.list", Empty, ProviderList, owner="agent")
+TURN_START = Query("agent.turn.start", StartTurn, TurnAccepted, owner="agent", askers=("gateway",), idempotent=False)
+TURN_GET = Query("agent.turn.get", TurnRef, TurnState, owner="agent", askers=("gateway",))
+TURN_LOG = Query("agent.turn.log", LogRequest, TurnLog, owner="agent", askers=("gateway",))
+TURN_RESULT = Query("agent.turn.result", TurnRef, TurnResult, owner="agent", askers=("gateway",))
+TURN_DECIDE = Query("agent.turn.decide", DecideCall, Empty, owner="agent", askers=("gateway",))
+TURN_CANCEL = Query("agent.turn.cancel", TurnRef, Empty, owner="agent", askers=("gateway",))
+CONVERSATION_LIST = Query("agent.conversation.list", ListConversations, ConversationPage, owner="agent", askers=("gateway",))
+CONVERSATION_GET = Query("agent.conversation.get", ReadConversation, ConversationPart, owner="agent", askers=("gateway",))
+CONVERSATION_RENAME = Query("agent.conversation.rename", RenameConversation, ConversationSummary, owner="agent", askers=("gateway",))
+CONVERSATION_DELETE = Query("agent.conversation.delete", ConversationRef, Empty, owner="agent", askers=("gateway",))
+CONVERSATION_SELECT = Query("agent.conversation.select", SelectVersion, Empty, owner="agent", askers=("gateway",))
+CONVERSATION_IMPORT = Query(
+    "agent.conversation.import", ImportConversation, ConversationRef, owner="agent", askers=("gateway",), idempotent=False
+)
+PROVIDER_LIST = Query("agent.provider.list", Empty, ProviderList, owner="agent", askers=("gateway",))
 
 # Asked by an agent whose beat another misses: whoever listens here is there, though it may be slow. Nobody else listens.
-ALIVE = Event("agent.alive.{agent}", owner="agent", stream=None)
-EVENTS = Event("chat.events.{turn_id}", owner="agent", stream=STREAM)
+ALIVE = Event("agent.alive.{agent}", owner="agent", stream=None, listeners=("agent",))
+EVENTS = Event("chat.events.{turn_id}", owner="agent", stream=STREAM, listeners=("gateway",), read_back=True)

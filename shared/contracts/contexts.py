@@ -79,4 +79,4 @@ class InjectReply(Message):
     messages: list[Prepared]
 
 
-INJECT = Query("contexts.inject", InjectRequest, InjectReply, owner="contexts")
+INJECT = Query("contexts.inject", InjectRequest, InjectReply, owner="contexts", askers=("agent",))

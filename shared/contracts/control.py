@@ -7,7 +7,7 @@ end its turn. Cancelling twice, or after the end, does nothing. A cancel that ar
 """
 
 from shared.contracts.index import OWNER as INDEX
-from shared.contracts.subject import SERVICES, Empty, Event, Message, Query
+from shared.contracts.subject import EVERYONE, SERVICES, Empty, Event, Message, Query
 
 
 class Cancel(Message):
@@ -29,14 +29,24 @@ class Health(Message):
     problems: dict[str, str] = {}
 
 
-CANCEL = Event("cancel.{scope}", owner="*", stream=None, message=Cancel)
+CANCEL = Event("cancel.{scope}", owner="*", stream=None, message=Cancel, listeners=EVERYONE)
 
 # Asked by whoever has waited for an answer for a while: does anybody still work on it? Every process of the owner hears it, without a
-# queue group; whoever holds the question answers at once, without touching any store.
+# queue group; whoever holds the question answers at once, without touching any store. Who may ask an owner anything may ping it, and each
+# itself.
 PING: dict[str, Query[Ping, Empty]] = {
     name: Query(f"{name}.ping", Ping, Empty, owner=name, timeout_seconds=0.8, idempotent=False) for name in (*SERVICES, INDEX)
 }
 
 HEALTH: dict[str, Query[Empty, Health]] = {
-    name: Query(f"{name}.health", Empty, Health, owner=name, timeout_seconds=1.5, idempotent=False) for name in SERVICES
+    name: Query(
+        f"{name}.health",
+        Empty,
+        Health,
+        owner=name,
+        askers=() if name == "gateway" else ("gateway",),
+        timeout_seconds=1.5,
+        idempotent=False,
+    )
+    for name in SERVICES
 }

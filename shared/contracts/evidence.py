@@ -229,14 +229,18 @@ class AnswerList(Message):
     items: list[Answer]
 
 
-EVIDENCE_VERIFY = Query("retrieval.evidence.verify", VerifyEvidence, VerifiedEvidence, owner="retrieval")
-CONTEXT_PREPARE = Query("contexts.evidence.prepare", PrepareContext, StoredContext, owner="contexts", idempotent=False)
-CONTEXT_GET = Query("contexts.evidence.get", ContextRef, StoredContext, owner="contexts")
-CONTEXT_LIST = Query("contexts.evidence.list", ListContexts, ContextPage, owner="contexts")
-CONTEXT_EXPORT = Query("contexts.evidence.export", ExportContexts, ContextLines, owner="contexts", timeout_seconds=EXPORT_SECONDS_MAX)
-CONTEXT_SENDABLE = Query("contexts.evidence.sendable", ContextRef, SendableContext, owner="contexts")
-ANSWER_KEEP = Query("contexts.answer.keep", KeepAnswer, Answer, owner="contexts")
-ANSWER_LIST = Query("contexts.answer.list", ContextRef, AnswerList, owner="contexts")
+EVIDENCE_VERIFY = Query("retrieval.evidence.verify", VerifyEvidence, VerifiedEvidence, owner="retrieval", askers=("contexts",))
+CONTEXT_PREPARE = Query("contexts.evidence.prepare", PrepareContext, StoredContext, owner="contexts", askers=("gateway",), idempotent=False)
+CONTEXT_GET = Query("contexts.evidence.get", ContextRef, StoredContext, owner="contexts", askers=("gateway",))
+CONTEXT_LIST = Query("contexts.evidence.list", ListContexts, ContextPage, owner="contexts", askers=("gateway",))
+CONTEXT_EXPORT = Query(
+    "contexts.evidence.export", ExportContexts, ContextLines, owner="contexts", askers=("gateway",), timeout_seconds=EXPORT_SECONDS_MAX
+)
+CONTEXT_SENDABLE = Query("contexts.evidence.sendable", ContextRef, SendableContext, owner="contexts", askers=("agent",))
+ANSWER_KEEP = Query("contexts.answer.keep", KeepAnswer, Answer, owner="contexts", askers=("agent",))
+ANSWER_LIST = Query("contexts.answer.list", ContextRef, AnswerList, owner="contexts", askers=("gateway",))
 # The agent has the providers' keys: it sends the request, once.
-CONTEXT_ANSWER = Query("agent.evidence.answer", ContextRef, Answer, owner="agent", timeout_seconds=ANSWER_SECONDS_MAX, idempotent=False)
-CONTEXT_PARSE = Query("contexts.evidence.parse", ParseResponse, ParsedResponse, owner="contexts")
+CONTEXT_ANSWER = Query(
+    "agent.evidence.answer", ContextRef, Answer, owner="agent", askers=("gateway",), timeout_seconds=ANSWER_SECONDS_MAX, idempotent=False
+)
+CONTEXT_PARSE = Query("contexts.evidence.parse", ParseResponse, ParsedResponse, owner="contexts", askers=("gateway",))

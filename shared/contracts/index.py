@@ -97,10 +97,10 @@ class Stats(Message):
 
 OWNER = "index"
 
-UPSERT = Query("index.upsert", Upsert, Empty, owner=OWNER, timeout_seconds=30)
-SET_DENSE = Query("index.set_dense", SetDense, Empty, owner=OWNER, timeout_seconds=30)
-DELETE = Query("index.delete", Delete, Empty, owner=OWNER, timeout_seconds=30)
-SEARCH = Query("index.search", Search, SearchReply, owner=OWNER, timeout_seconds=5)
-STATS = Query("index.stats", Empty, Stats, owner=OWNER, timeout_seconds=5)
-FORGET_DENSE = Query("index.forget_dense", Empty, Empty, owner=OWNER, timeout_seconds=30)
-CLEAR = Query("index.clear", Empty, Empty, owner=OWNER, timeout_seconds=30)
+UPSERT = Query("index.upsert", Upsert, Empty, owner=OWNER, askers=("retrieval",), timeout_seconds=30)
+SET_DENSE = Query("index.set_dense", SetDense, Empty, owner=OWNER, askers=("retrieval",), timeout_seconds=30)
+DELETE = Query("index.delete", Delete, Empty, owner=OWNER, askers=("retrieval",), timeout_seconds=30)
+SEARCH = Query("index.search", Search, SearchReply, owner=OWNER, askers=("retrieval",), timeout_seconds=5)
+STATS = Query("index.stats", Empty, Stats, owner=OWNER, askers=("retrieval",), timeout_seconds=5)
+FORGET_DENSE = Query("index.forget_dense", Empty, Empty, owner=OWNER, askers=("retrieval",), timeout_seconds=30)
+CLEAR = Query("index.clear", Empty, Empty, owner=OWNER, askers=("retrieval",), timeout_seconds=30)

@@ -350,5 +350,5 @@ class Catalog(Message):
     editing: list[str]
 
 
-CATALOG = Query("notes.markdown.catalog", CatalogRequest, Catalog, owner="notes")
-COMPOSE = Query("notes.markdown.compose", Compose, Composed, owner="notes")
+CATALOG = Query("notes.markdown.catalog", CatalogRequest, Catalog, owner="notes", askers=("gateway", "agent"))
+COMPOSE = Query("notes.markdown.compose", Compose, Composed, owner="notes", askers=("gateway", "agent"))

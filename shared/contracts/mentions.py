@@ -108,6 +108,6 @@ class Lexicon(Message):
     more: bool = False
 
 
-CANDIDATES = Query("notes.mention.candidates", CandidatesRequest, Candidates, owner="notes")
-SERIALIZE = Query("notes.mention.serialize", SerializeRequest, Serialized, owner="notes")
-LEXICON = Query("notes.mention.lexicon", LexiconRequest, Lexicon, owner="notes")
+CANDIDATES = Query("notes.mention.candidates", CandidatesRequest, Candidates, owner="notes", askers=("gateway",))
+SERIALIZE = Query("notes.mention.serialize", SerializeRequest, Serialized, owner="notes", askers=("gateway", "agent"))
+LEXICON = Query("notes.mention.lexicon", LexiconRequest, Lexicon, owner="notes", askers=("gateway",))

@@ -324,23 +324,30 @@ class NoteChanged(Message):
 
 STREAM = "NOTES"
 
-WORKSPACE_LIST = Query("notes.workspace.list", Empty, WorkspaceList, owner="notes")
-WORKSPACE_GET = Query("notes.workspace.get", WorkspaceRef, Workspace, owner="notes")
-WORKSPACE_UPDATE = Query("notes.workspace.update", UpdateWorkspace, Workspace, owner="notes")
-WORKSPACE_CREATE = Query("notes.workspace.create", CreateWorkspace, Workspace, owner="notes", idempotent=False)
-MEMBERS_GET = Query("notes.members.get", WorkspaceRef, MemberList, owner="notes")
-MEMBERS_PUT = Query("notes.members.put", PutMembers, MemberList, owner="notes")
-NOTE_LIST = Query("notes.list", ListNotes, NotePage, owner="notes")
-NOTE_HASHES = Query("notes.hashes", HashesRequest, Hashes, owner="notes")
-NOTE_READ = Query("notes.read", ReadNote, Note, owner="notes")
-NOTE_CREATE = Query("notes.create", CreateNote, Note, owner="notes", idempotent=False)
-NOTE_REPLACE = Query("notes.replace", ReplaceNote, Note, owner="notes", idempotent=False)
-NOTE_PATCH = Query("notes.patch", PatchNote, Note, owner="notes", idempotent=False)
-NOTE_MOVE = Query("notes.move", MoveNote, Note, owner="notes", idempotent=False)
-NOTE_DELETE = Query("notes.delete", DeleteNote, Empty, owner="notes", idempotent=False)
-NOTE_APPEND = Query("notes.append", AppendExchange, Appended, owner="notes")
-NOTE_DRAFT = Query("notes.draft", DraftNote, Draft, owner="notes")
-NOTE_APPLY = Query("notes.apply", ApplyDraft, Note, owner="notes")
-NOTE_FIND = Query("notes.find", FindNotes, FoundNotes, owner="notes")
+WORKSPACE_LIST = Query("notes.workspace.list", Empty, WorkspaceList, owner="notes", askers=("gateway", "agent", "retrieval", "contexts"))
+WORKSPACE_GET = Query("notes.workspace.get", WorkspaceRef, Workspace, owner="notes", askers=("gateway",))
+WORKSPACE_UPDATE = Query("notes.workspace.update", UpdateWorkspace, Workspace, owner="notes", askers=("gateway",))
+WORKSPACE_CREATE = Query("notes.workspace.create", CreateWorkspace, Workspace, owner="notes", askers=("gateway",), idempotent=False)
+MEMBERS_GET = Query("notes.members.get", WorkspaceRef, MemberList, owner="notes", askers=("gateway",))
+MEMBERS_PUT = Query("notes.members.put", PutMembers, MemberList, owner="notes", askers=("gateway",))
+NOTE_LIST = Query("notes.list", ListNotes, NotePage, owner="notes", askers=("gateway", "retrieval"))
+NOTE_HASHES = Query("notes.hashes", HashesRequest, Hashes, owner="notes", askers=("agent",))
+NOTE_READ = Query("notes.read", ReadNote, Note, owner="notes", askers=("gateway", "agent", "retrieval", "contexts"))
+NOTE_CREATE = Query("notes.create", CreateNote, Note, owner="notes", askers=("gateway",), idempotent=False)
+NOTE_REPLACE = Query("notes.replace", ReplaceNote, Note, owner="notes", askers=("gateway",), idempotent=False)
+NOTE_PATCH = Query("notes.patch", PatchNote, Note, owner="notes", askers=("gateway",), idempotent=False)
+NOTE_MOVE = Query("notes.move", MoveNote, Note, owner="notes", askers=("gateway",), idempotent=False)
+NOTE_DELETE = Query("notes.delete", DeleteNote, Empty, owner="notes", askers=("gateway",), idempotent=False)
+NOTE_APPEND = Query("notes.append", AppendExchange, Appended, owner="notes", askers=("gateway",))
+NOTE_DRAFT = Query("notes.draft", DraftNote, Draft, owner="notes", askers=("agent",))
+NOTE_APPLY = Query("notes.apply", ApplyDraft, Note, owner="notes", askers=("agent",))
+NOTE_FIND = Query("notes.find", FindNotes, FoundNotes, owner="notes", askers=("agent",))
 
-CHANGED = Event("notes.changed.{workspace}", owner="notes", stream=STREAM, message=NoteChanged)
+CHANGED = Event(
+    "notes.changed.{workspace}",
+    owner="notes",
+    stream=STREAM,
+    message=NoteChanged,
+    listeners=("gateway", "retrieval"),
+    consumers=("retrieval",),
+)

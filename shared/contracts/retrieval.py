@@ -248,13 +248,22 @@ class PublicationList(Message):
 
 
 # The model's view of the tool (ON-3, ON-5): it chooses the words, nothing else.
-SEARCH = Query("retrieval.search", SearchRequest, SearchReply, owner="retrieval", timeout_seconds=SEARCH_SECONDS_MAX)
-RUN_CREATE = Query("retrieval.run.create", CreateRun, Run, owner="retrieval", timeout_seconds=SEARCH_SECONDS_MAX, idempotent=False)
-RUN_GET = Query("retrieval.run.get", RunRef, Run, owner="retrieval")
-RUN_LIST = Query("retrieval.run.list", ListRuns, RunPage, owner="retrieval")
-STATUS = Query("retrieval.status", StatusRequest, Status, owner="retrieval")
-PUBLISH = Query("retrieval.publication.publish", Publish, Publication, owner="retrieval", timeout_seconds=PUBLISH_SECONDS_MAX)
-PUBLICATION_CONFIGURE = Query(
-    "retrieval.publication.configure", ConfigurePublishing, Publication, owner="retrieval", timeout_seconds=PUBLISH_SECONDS_MAX
+SEARCH = Query("retrieval.search", SearchRequest, SearchReply, owner="retrieval", askers=("agent",), timeout_seconds=SEARCH_SECONDS_MAX)
+RUN_CREATE = Query(
+    "retrieval.run.create", CreateRun, Run, owner="retrieval", askers=("gateway",), timeout_seconds=SEARCH_SECONDS_MAX, idempotent=False
 )
-PUBLICATION_LIST = Query("retrieval.publication.list", PublicationRequest, PublicationList, owner="retrieval")
+RUN_GET = Query("retrieval.run.get", RunRef, Run, owner="retrieval", askers=("gateway", "contexts"))
+RUN_LIST = Query("retrieval.run.list", ListRuns, RunPage, owner="retrieval", askers=("gateway",))
+STATUS = Query("retrieval.status", StatusRequest, Status, owner="retrieval", askers=("gateway",))
+PUBLISH = Query(
+    "retrieval.publication.publish", Publish, Publication, owner="retrieval", askers=("gateway",), timeout_seconds=PUBLISH_SECONDS_MAX
+)
+PUBLICATION_CONFIGURE = Query(
+    "retrieval.publication.configure",
+    ConfigurePublishing,
+    Publication,
+    owner="retrieval",
+    askers=("gateway",),
+    timeout_seconds=PUBLISH_SECONDS_MAX,
+)
+PUBLICATION_LIST = Query("retrieval.publication.list", PublicationRequest, PublicationList, owner="retrieval", askers=("gateway",))

@@ -9,6 +9,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 SERVICES = ("gateway", "agent", "retrieval", "notes", "contexts")
+EVERYONE = ("*",)
 
 
 class Message(BaseModel):
@@ -25,14 +26,15 @@ class Empty(Message):
 class Query[Request: Message, Reply: Message]:
     """A request-reply subject on core NATS, answered by one member of its owner's queue group.
 
-    `timeout_seconds` is the most a caller waits; its own remaining budget may be less. An `idempotent` query may be asked
-    again when the connection broke or nobody was listening.
+    `askers` are the services that may ask. `timeout_seconds` is the most a caller waits; its own remaining budget may be less. An
+    `idempotent` query may be asked again when the connection broke or nobody was listening.
     """
 
     subject: str
     request: type[Request]
     reply: type[Reply]
     owner: str
+    askers: tuple[str, ...] = ()
     timeout_seconds: float = 10.0
     idempotent: bool = True
     registry: ClassVar[list["Query[Message, Message]"]] = []
@@ -45,13 +47,21 @@ class Query[Request: Message, Reply: Message]:
 class Event:
     """A subject that its owner publishes and others listen to. `template` ends in the identifier, e.g. `x.changed.{id}`.
 
-    `stream` names the JetStream stream that keeps the messages; None for core NATS alone.
+    Attributes:
+        owner: who publishes; "*" is everyone.
+        listeners: who hears it as it is published.
+        stream: the JetStream stream that keeps the messages; None for core NATS alone.
+        consumers: who takes every message from the stream, by a durable consumer of its own name.
+        read_back: the owner reads in the stream what another process of it has published.
     """
 
     template: str
     owner: str
     stream: str | None
     message: type[Message] | None = None
+    listeners: tuple[str, ...] = ()
+    consumers: tuple[str, ...] = ()
+    read_back: bool = False
     registry: ClassVar[list["Event"]] = []
     prefix: str = field(init=False)
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from faststream.nats import NatsBroker, NatsMessage
+from faststream.nats.security import NatsUserPassword
 from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from shared.contracts.control import PING, Ping
 from shared.contracts.errors import ErrorCode, ServiceError
@@ -26,6 +27,7 @@ from shared.messaging import errors
 from shared.messaging import headers as names
 from shared.messaging.cancellation import Cancellations
 from shared.messaging.client import Client
+from shared.messaging.permissions import inbox_prefix
 from shared.messaging.scope import Scope
 from shared.telemetry import tracing
 
@@ -50,9 +52,12 @@ class Route[Q: Message, R: Message]:
 
 
 class Bus:
-    """See the module. `name` is the service's: its queue group, and how it shows in the server's connection list."""
+    """See the module. `name` is the service's: its queue group, how it shows in the server's connection list, and with a password its user.
 
-    def __init__(self, name: str, url: str) -> None:
+    `url` may be several, separated by commas.
+    """
+
+    def __init__(self, name: str, url: str, password: SecretStr | None = None) -> None:
         self.name = name
         self.cancellations = Cancellations()
         self._reconnected: list[Callable[[], Awaitable[None]]] = []
@@ -63,8 +68,9 @@ class Bus:
         self._places: list[asyncio.Semaphore] = []
         self._responding: set[asyncio.Task[None]] = set()
         self._broker = NatsBroker(
-            url,
+            url.split(","),
             name=name,
+            security=None if password is None else NatsUserPassword(name, password.get_secret_value()),
             max_reconnect_attempts=-1,
             reconnect_time_wait=RECONNECT_SECONDS,  # type: ignore[arg-type]  # fractions work, the stub says int
             ping_interval=PING_SECONDS,
@@ -72,7 +78,7 @@ class Bus:
             pending_size=-1,  # publishing while disconnected fails at once: a late command is worse than none
             drain_timeout=int(DRAIN_SECONDS),
             graceful_timeout=DRAIN_SECONDS,
-            inbox_prefix=f"_INBOX.{name}",
+            inbox_prefix=inbox_prefix(name),
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,

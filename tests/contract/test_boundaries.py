@@ -27,8 +27,8 @@ def test_only_settings_and_mains_read_the_environment() -> None:
                 and node.value.id == "os"
             ):
                 readers.add(path.relative_to(ROOT).as_posix())
-    # The providers' file names the variables that hold keys; the embedded stack hands its environment on to what it starts.
-    assert readers <= {"services/agent/providers.py", "local/__main__.py", "local/settings.py"}, readers
+    # Variables name the files of secrets, the providers' file names variables; the local stack hands its environment on to what it starts.
+    assert readers <= {"shared/secret_files.py", "services/agent/providers.py", "local/__main__.py", "local/settings.py"}, readers
 
 
 def test_wait_for_is_not_used() -> None:

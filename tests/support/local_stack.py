@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -17,6 +18,7 @@ from tests.support.chat_client import PASSWORD, ChatClient, client_of
 from tests.support.polling import eventually
 
 READY_SECONDS = 60.0
+REFUSED = re.compile(r"permissions violation|permission denied for|InsufficientPrivilege", re.IGNORECASE)
 
 
 @dataclass
@@ -66,6 +68,11 @@ class LocalStack:
         await eventually(check, within, every=0.1)
 
 
+def refusals(home: Path) -> list[str]:
+    """What NATS and PostgreSQL have refused a service, by the services' own logs: whatever a service needs, its user may do."""
+    return [line for log in (home / "logs").glob("*.log*") for line in log.read_text(errors="replace").splitlines() if REFUSED.search(line)]
+
+
 @asynccontextmanager
 async def local_stack(home: Path, environment: Mapping[str, str], *, port: int | None = None) -> AsyncIterator[LocalStack]:
     """Start it, wait until it is ready, log in; end it with SIGTERM."""
@@ -86,6 +93,7 @@ async def local_stack(home: Path, environment: Mapping[str, str], *, port: int |
             await stack.ready()
             await client.login()
             yield stack
+            assert refusals(home) == []
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
