@@ -1,6 +1,7 @@
 """The whole system's traces and logs, as its processes wrote them (OP-1)."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,21 @@ async def test_each_line_of_a_service_that_works_on_a_request_has_the_id_of_its_
     trace = turn_of(tmp_path / "home", turn.started["turn_id"])
     assert said
     assert all(f"trace={trace.root.trace} " in line for line in said)
+
+
+async def test_a_collector_that_takes_connections_and_never_answers_holds_up_no_answer(tmp_path: Path) -> None:
+    # OP-1: the fault "OpenTelemetry collector x hang"; what it does to the end of a process is in tests/unit/shared/telemetry/test_setup.py
+    vault = tmp_path / "vault"
+    vault.mkdir()
+    (vault / "tea.md").write_text("# Tea\n\nGreen tea is brewed at 80 °C for two minutes.\n")
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        endpoint = f"http://127.0.0.1:{frozen.getsockname()[1]}"
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_TIMEOUT": "600", "OTEL_BSP_SCHEDULE_DELAY": "50"}
+        async with local_stack(tmp_path / "home", {"MARGINALIA_VAULTS": str(vault), **variables}) as stack:
+            await stack.searchable()
+            for _ in range(5):
+                assert (await stack.client.ask("How hot is the water for green tea?")).done["status"] == "completed"
+            # It did hang: somebody was connected all along, with nothing said in return.
+            waiting, _ = frozen.accept()
+            waiting.close()
+    assert not (tmp_path / "home" / "traces").exists()

@@ -1,6 +1,8 @@
 """What a span says of a failure, and what it never says (OP-1)."""
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 from opentelemetry.trace import INVALID_SPAN
@@ -10,6 +12,7 @@ from shared.telemetry import tracing
 from shared.telemetry import vocabulary as words
 from tests.support.traces import Spans
 
+ROOT = Path(__file__).parents[4]
 SECRET = "the heron stands by the pond"
 
 
@@ -91,3 +94,14 @@ def test_of_an_address_host_and_port_are_told(url: str, told: dict[str, str | in
 def test_every_attribute_of_a_kind_of_span_is_explained() -> None:
     named = {attribute for type_ in words.SpanType.registry for attribute in type_.attributes}
     assert named == words.ATTRIBUTES.keys()
+
+
+def test_every_name_in_the_vocabulary_is_used_by_some_service() -> None:
+    names = {name for name in vars(words) if name.isupper() and name[0] != "_" and name != "ATTRIBUTES"}
+    code = "\n".join(
+        path.read_text("utf-8")
+        for folder in ("shared", "services", "local")
+        for path in (ROOT / folder).rglob("*.py")
+        if path.name != "vocabulary.py"
+    )
+    assert {name for name in names if not re.search(rf"\b{name}\b", code)} == set()
