@@ -21,8 +21,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from uuid import UUID
+
+from opentelemetry.trace import Span
 
 from local.index_shard import LOG, POINTS_PER_CALL, EngineError, Shard
 from shared import service
@@ -33,6 +36,8 @@ from shared.contracts.subject import Empty
 from shared.messaging.bus import Route
 from shared.messaging.scope import Scope
 from shared.settings import ServiceSettings, read
+from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 logger = logging.getLogger(__name__)
 
@@ -162,18 +167,20 @@ class Engine:
 
     async def upsert(self, request: Upsert, _: Scope) -> Empty:
         """Adds or replaces points."""
-        async with self._writing:
-            for points in _slices(request.points):
-                await self._write([point.id for point in points], lambda shard, points=points: shard.upsert(points))  # type: ignore[misc]
-            await self._sync()
+        with _told("upsert"):
+            async with self._writing:
+                for points in _slices(request.points):
+                    await self._write([point.id for point in points], lambda shard, points=points: shard.upsert(points))  # type: ignore[misc]
+                await self._sync()
         return Empty()
 
     async def set_dense(self, request: SetDense, _: Scope) -> Empty:
         """Gives existing points their dense vectors."""
-        async with self._writing:
-            for vectors in _slices(request.vectors):
-                await self._write([vector.id for vector in vectors], lambda shard, vectors=vectors: shard.set_dense(vectors))  # type: ignore[misc]
-            await self._sync()
+        with _told("set_dense"):
+            async with self._writing:
+                for vectors in _slices(request.vectors):
+                    await self._write([vector.id for vector in vectors], lambda shard, vectors=vectors: shard.set_dense(vectors))  # type: ignore[misc]
+                await self._sync()
         return Empty()
 
     async def forget_dense(self, _: Empty, __: Scope) -> Empty:
@@ -185,10 +192,11 @@ class Engine:
 
     async def delete(self, request: Delete, _: Scope) -> Empty:
         """Removes points."""
-        async with self._writing:
-            for ids in _slices(request.ids):
-                await self._write(ids, lambda shard, ids=ids: shard.delete(ids))  # type: ignore[misc]
-            await self._sync()
+        with _told("delete"):
+            async with self._writing:
+                for ids in _slices(request.ids):
+                    await self._write(ids, lambda shard, ids=ids: shard.delete(ids))  # type: ignore[misc]
+                await self._sync()
         return Empty()
 
     async def clear(self, _: Empty, __: Scope) -> Empty:
@@ -203,7 +211,8 @@ class Engine:
         if request.limit < 1 or (request.sparse is None and request.dense is None):
             raise ServiceError(ErrorCode.INVALID, "A search needs at least one vector and a limit of at least 1.")
         self._busy_at = time.monotonic()
-        return await self._call(lambda: self._shard.search(request))
+        with _told("search"):
+            return await self._call(lambda: self._shard.search(request))
 
     async def stats(self, _: Empty, __: Scope) -> Stats:
         """How many points, and which generation."""
@@ -315,6 +324,11 @@ class Engine:
         except EngineError as error:
             logger.error("The engine refused: %s", error)  # noqa: TRY400 - the text is all there is
             raise ServiceError(ErrorCode.UNAVAILABLE, "The search engine could not do that; its log says why.") from error
+
+
+def _told(operation: str) -> AbstractContextManager[Span]:
+    """A span around the engine's work on a question, the wait for other work included."""
+    return tracing.span(words.POINTS, {words.DB_SYSTEM: "qdrant", words.DB_OPERATION: operation}, operation=operation)
 
 
 def routes(engine: Engine) -> list[Route]:  # type: ignore[type-arg]

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import uvloop
-from opentelemetry.sdk.trace import TracerProvider
 
 from shared.contracts.control import HEALTH, Health
 from shared.contracts.subject import Empty
@@ -19,7 +18,7 @@ from shared.database.pool import Pool
 from shared.messaging.bus import Bus, Route
 from shared.messaging.scope import Scope
 from shared.settings import ServiceSettings
-from shared.telemetry import setup
+from shared.telemetry import logs, setup
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +27,7 @@ type Check = Callable[[], Awaitable[str | None]]
 
 def run(name: str, settings: ServiceSettings, serve: Callable[[asyncio.Event], Coroutine[None, None, None]]) -> None:
     """Run `serve(stop)` in this process; `stop` is set by SIGINT and SIGTERM."""
+    logs.write_to_stderr()
     provider = setup.set_up(name, otlp_endpoint=settings.otlp_endpoint, home=settings.home)
 
     async def main() -> None:
@@ -40,12 +40,7 @@ def run(name: str, settings: ServiceSettings, serve: Callable[[asyncio.Event], C
     try:
         uvloop.run(main())
     finally:
-        _flush(provider)
-
-
-def _flush(provider: TracerProvider) -> None:
-    # The SDK's own shutdown may retry a dead collector for half a minute; a service that ends does not wait for that.
-    provider.force_flush(setup.FLUSH_MILLISECONDS)
+        setup.finish(provider)
 
 
 def settled(name: str) -> None:

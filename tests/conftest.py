@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.support.scripted_retrieval",
     "tests.support.chat_client",
     "tests.support.agent_stack",
+    "tests.support.traces",
     "tests.support.browser",
 ]
 

@@ -21,13 +21,15 @@ import aiohttp
 import httpx
 import orjson
 from httpx_aiohttp import AiohttpTransport
-from opentelemetry.trace import Span, SpanKind
+from opentelemetry.trace import Span
 
-from services.agent.completion import FAILED_REASONS, Completion, Delta, ProviderSaidError
+from services.agent import usage
+from services.agent.completion import CUT_OFF_REASONS, FAILED_REASONS, Completion, Delta, ProviderSaidError
 from services.agent.payloads import LINE_CHARACTERS_MAX, MalformedStream, PayloadReader
 from services.agent.provider_failure import ProviderFailure, broken_off, failure_of, refusal, said_error, without_key
 from services.agent.providers import Model, Provider
 from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,14 @@ PIECE_BYTES = 256 * 1024
 RESPONSE_BYTES_MAX = 8 * 1024 * 1024
 ERROR_BODY_BYTES_MAX = 64 * 1024
 STREAM_BYTES_MAX = 512 * 1024 * 1024
+# What a trace says of an answer's end and its tokens.
+FINISH_REASONS = frozenset({"stop", "tool_calls", "function_call", "content_filter"}) | CUT_OFF_REASONS | FAILED_REASONS
+TOKENS = {
+    "input_tokens": words.GEN_AI_INPUT_TOKENS,
+    "output_tokens": words.GEN_AI_OUTPUT_TOKENS,
+    "cached_tokens": words.GEN_AI_CACHED_TOKENS,
+    "reasoning_tokens": words.GEN_AI_REASONING_TOKENS,
+}
 # OpenAI refuses these beside a request without tools.
 FIELDS_WITH_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
 
@@ -151,26 +161,22 @@ class ChatModel:
         return answer
 
     async def _attempt(self, provider: Provider, model: Model, body: bytes, completion: Completion, deliver: Deliver) -> None:
-        span = tracing.tracer().start_span(
-            f"chat {model.name}",
-            kind=SpanKind.CLIENT,
-            attributes={
-                "gen_ai.operation.name": "chat",
-                "gen_ai.provider.name": provider.name,
-                "gen_ai.request.model": model.name,
-                "gen_ai.request.stream": model.stream,
-            },
-        )
+        span = tracing.begin(words.CHAT, _asked(provider, model.name, stream=model.stream), model=model.name)
+        whole = False
         try:
             await self._answer(provider, model, body, completion, deliver, span)
-            _describe(span, completion)
+            whole = True
         except ProviderFailure as failure:
-            span.set_attribute("error.type", failure.code)
+            tracing.note_error(span, failure.code)
             raise failure.quotable(_key(provider)) from None
         except _TryAgain as again:
-            span.set_attribute("error.type", again.failure.code)
+            tracing.note_error(span, again.failure.code)
             raise _TryAgain(again.failure.quotable(_key(provider)), again.after) from None
+        except BaseException as error:
+            tracing.note_failure(span, error)
+            raise
         finally:
+            _describe(span, completion, whole=whole)
             span.end()
 
     async def _answer(self, provider: Provider, model: Model, body: bytes, completion: Completion, deliver: Deliver, span: Span) -> None:
@@ -200,7 +206,7 @@ class ChatModel:
                 finishing = completion.finish_reason is not None
                 timer.reschedule(loop.time() + (min(AFTER_FINISH_SECONDS, timeouts.idle) if finishing else timeouts.idle))
                 if deltas and not begun:
-                    span.set_attribute("gen_ai.response.time_to_first_chunk", time.monotonic() - started)
+                    span.set_attribute(words.GEN_AI_FIRST_CHUNK, time.monotonic() - started)
                     begun = True
                 if deltas:
                     await deliver(deltas)
@@ -376,9 +382,20 @@ async def _timed(seconds: float, message: str) -> AsyncIterator[asyncio.Timeout]
         raise ProviderFailure("provider_timeout", message, retriable=True) from None
 
 
-def _describe(span: Span, completion: Completion) -> None:
-    span.set_attribute("gen_ai.response.finish_reasons", [completion.finish_reason or "stop"])
-    usage = completion.usage or {}
-    for ours, theirs in (("gen_ai.usage.input_tokens", "prompt_tokens"), ("gen_ai.usage.output_tokens", "completion_tokens")):
-        if isinstance(count := usage.get(theirs), int):
-            span.set_attribute(ours, count)
+def _asked(provider: Provider, model: str, *, stream: bool) -> dict[str, str | int | bool]:
+    return {
+        **tracing.server(provider.base_url),
+        words.GEN_AI_OPERATION: "chat",
+        words.GEN_AI_PROVIDER: provider.name,
+        words.GEN_AI_MODEL: model,
+        words.GEN_AI_STREAM: stream,
+    }
+
+
+def _describe(span: Span, completion: Completion, *, whole: bool) -> None:
+    """How the request ended, and the tokens that the provider has counted; no provider can put a text of its own here."""
+    reason = completion.finish_reason or ("stop" if whole else "error")
+    span.set_attribute(words.GEN_AI_FINISH_REASONS, [reason if reason in FINISH_REASONS else "other"])
+    for name, count in usage.counted(completion.usage or {}).items():
+        if name in TOKENS:
+            span.set_attribute(TOKENS[name], count)

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import orjson
+from opentelemetry.trace import Span
 
 from services.agent.approval import Proposal
 from services.agent.completion import Completion
@@ -16,14 +17,15 @@ from services.agent.prompt import Round
 from services.agent.rag_search import SourceBook
 from services.agent.tool_calls import Call, arguments_of
 from services.agent.toolbox import Outcome, Passages, Refusal, Result, Toolbox
-from services.agent.tools import SEARCH, our_name
+from services.agent.tools import SEARCH, TOOLS, our_name
 from services.agent.turn_log import TurnLog
 from shared.contracts.chat import Decision, EventType
-from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.errors import STATUS, ErrorCode, ServiceError
 from shared.contracts.retrieval import Hit
 from shared.messaging.cancellation import shielded
 from shared.messaging.scope import Scope
 from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 logger = logging.getLogger(__name__)
 
@@ -117,12 +119,21 @@ class Execution:
 
     async def _outcome(self, call: Call, round_number: int, *, within_limit: bool, whole: bool) -> Outcome:
         began = time.monotonic()
-        if within_limit:
-            outcome = await self._toolbox.run(call, self._scope, whole=whole)
-        else:
-            outcome = Refusal(f"At most {CALLS_PER_ROUND_MAX} calls can be made at once.")
-        if our_name(call.name) == SEARCH:
-            _trace(outcome, round_number, time.monotonic() - began)
+        name = our_name(call.name) if our_name(call.name) in TOOLS else "unknown"
+        asked = {
+            words.GEN_AI_OPERATION: "execute_tool",
+            words.GEN_AI_TOOL: name,
+            words.GEN_AI_TOOL_TYPE: "datastore" if name == SEARCH else "function",
+            words.ROUND: round_number,
+        }
+        with tracing.span(words.TOOL, asked, tool=name) as span:
+            if within_limit:
+                outcome = await self._toolbox.run(call, self._scope, whole=whole)
+            else:
+                outcome = Refusal(f"At most {CALLS_PER_ROUND_MAX} calls can be made at once.")
+            _describe(span, outcome)
+            if name == SEARCH:
+                _tell(outcome, round_number, time.monotonic() - began)
         return outcome
 
     async def _ask_for_consent(self, proposal: Proposal) -> None:
@@ -189,14 +200,25 @@ def said_of(proposal: Proposal, status: str, error: str | None) -> str:
     return json.dumps(result, ensure_ascii=False)
 
 
-def _trace(outcome: Outcome, round_number: int, seconds: float) -> None:
+def _describe(span: Span, outcome: Outcome) -> None:
+    match outcome:
+        case Passages(hits):
+            span.set_attribute(words.HITS, len(hits))
+        case Result(_, int(count)):
+            span.set_attribute(words.HITS, count)
+        case Refusal(_, code):
+            # What the model asks in vain is not ours to repair; what a service cannot do is.
+            tracing.note_error(span, code, ours=code in ErrorCode and STATUS[ErrorCode(code)] >= 500)
+
+
+def _tell(outcome: Outcome, round_number: int, seconds: float) -> None:
     """How a search went (ON-14): never its words, nor what it found."""
     facts: dict[str, str | int] = {"round": round_number, "duration_ms": round(seconds * 1000)}
     match outcome:
         case Passages(hits):
-            tracing.current().add_event("chat.retrieval.completed", {**facts, "hits": len(hits)})
+            tracing.tell(words.RETRIEVAL_COMPLETED, {**facts, "hits": len(hits)})
         case Refusal(_, code):
-            tracing.current().add_event("chat.retrieval.failed", {**facts, "error.type": code})
+            tracing.tell(words.RETRIEVAL_FAILED, {**facts, words.ERROR_TYPE: code})
 
 
 async def _ended(tasks: "list[asyncio.Task[Outcome]]") -> None:

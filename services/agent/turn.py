@@ -7,6 +7,7 @@ Whatever happens, the turn's log ends with one `Done`, and what there was is sto
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from uuid import UUID
 from services.agent import prompt
 from services.agent.approval import Decisions
 from services.agent.chat_model import ChatModel, CompletionRequest
-from services.agent.completion import Completion
+from services.agent.completion import Completion, Delta, Text
 from services.agent.conversations import LONG_CHARACTERS
 from services.agent.delivery import Delivery
 from services.agent.ending import ENDING_SECONDS, SHUTDOWN, Ending, TurnFailure, end_open_calls, status_of_cancel
@@ -33,9 +34,12 @@ from services.agent.turn_log import TurnLog
 from services.agent.turn_rows import Checkpoint, Ended, Turn
 from services.agent.turn_store import TurnStore
 from shared.contracts.chat import EventType, Mode, TurnStatus
+from shared.contracts.control import CANCEL_REASONS
 from shared.contracts.errors import ServiceError
 from shared.messaging.cancellation import shielded
 from shared.messaging.scope import Scope
+from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +58,9 @@ type HandOver = Callable[[TurnLog], Coroutine[Any, Any, bool]]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a turn is to do. `checkpoint` is where an earlier attempt had got to, `decisions` what was decided about its proposals."""
+    """What a turn is to do. `checkpoint` is where an earlier attempt had got to, `decisions` what was decided about its proposals; `trace`
+    is the context that the turn was begun in, where that is not the present one.
+    """
 
     turn: Turn
     past: list[Past]
@@ -70,6 +76,7 @@ class Assignment:
     decisions: Decisions = field(default_factory=dict)
     instructions: str | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
+    trace: str | None = None
 
 
 def attempt_scope(turn_id: UUID, attempt: int) -> str:
@@ -98,6 +105,9 @@ class TurnRun:
         self._rule = assignment.provider.model(assignment.model)
         self._past = assignment.past
         self._past_call_ids = prompt.call_ids(assignment.past)
+        self._since = time.monotonic()
+        # Of a turn that is gone on with, nobody here knows when it began.
+        self._first_text_told = self._restarted
         self.begun = False
 
     async def conduct(self) -> None:
@@ -109,9 +119,12 @@ class TurnRun:
         except asyncio.CancelledError as cancel:
             reason = str(cancel.args[0]) if cancel.args else "requested"
             if self._waits:
+                tracing.current().set_attribute(words.TURN_STATUS, "suspended")
                 return
+            tracing.current().set_attribute(words.CANCEL_REASON, reason if reason in CANCEL_REASONS else "other")
             if reason == SUPERSEDED or (reason == SHUTDOWN and await self._handed_over()):
                 self.log.fence()
+                tracing.current().set_attribute(words.TURN_STATUS, SUPERSEDED if reason == SUPERSEDED else "handed_over")
                 return
             status, failure = status_of_cancel(reason)
         except (TurnFailure, ProviderFailure) as error:
@@ -122,7 +135,9 @@ class TurnRun:
                 "failed",
                 TurnFailure("internal", "The agent met an unexpected error; its log has the details.", retriable=True),
             )
-        if status != "suspended":
+        if status == "suspended":
+            tracing.current().set_attribute(words.TURN_STATUS, status)
+        else:
             await self._finish(status, failure)
 
     async def _handed_over(self) -> bool:
@@ -134,10 +149,15 @@ class TurnRun:
 
     async def cancelled_before_start(self, reason: str) -> None:
         """End a turn whose cancel was here before its work."""
+        tracing.current().set_attribute(words.CANCEL_REASON, reason if reason in CANCEL_REASONS else "other")
         await self._started()
         await self._finish(*status_of_cancel(reason))
 
     async def _finish(self, status: TurnStatus, failure: TurnFailure | ProviderFailure | None) -> None:
+        span = tracing.current()
+        span.set_attributes({words.TURN_STATUS: status, words.TURN_ROUNDS: len(self._rounds)})
+        if failure is not None:
+            tracing.note_error(span, failure.code)
         ending = Ending(self.turn, self.log, self._store, self._rounds)
         try:
             await shielded(ending.write(status, failure), ENDING_SECONDS)
@@ -265,7 +285,12 @@ class TurnRun:
         completion = Completion(taken=self._past_call_ids | self.log.fold.call_ids)
         round_ = Round()
         self._rounds.append(round_)
-        deliver = Delivery(self.log, completion, round_number)
+        delivery = Delivery(self.log, completion, round_number)
+
+        async def deliver(deltas: list[Delta]) -> None:
+            await delivery(deltas)
+            self._tell_first_text(deltas)
+
         request = CompletionRequest(self._rule, messages, self._assignment.toolbox.offered if offering else [], self._assignment.sampling)
         try:
             await self._model.complete(self._assignment.provider, request, completion, deliver, self._retrying)
@@ -274,6 +299,12 @@ class TurnRun:
             round_.calls = [prompt.wire_call(call, arguments_of(call)) for call in completion.calls]
             round_.usage = completion.usage
         return completion
+
+    def _tell_first_text(self, deltas: list[Delta]) -> None:
+        """What the user has waited for is text of an answer, not a thought."""
+        if not self._first_text_told and any(isinstance(delta, Text) for delta in deltas):
+            self._first_text_told = True
+            tracing.current().set_attribute(words.TURN_FIRST_TOKEN, time.monotonic() - self._since)
 
     async def _retrying(self, message: str) -> None:
         await self.log.emit(EventType.NOTICE, code="provider_retry", message=message)

@@ -24,8 +24,10 @@ from shared.contracts.chat import RetrievalState, StartTurn, TurnAccepted
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.messaging.bus import Bus
 from shared.messaging.cancellation import Cancelled
+from shared.messaging.headers import TRACEPARENT
 from shared.messaging.scope import Account, Scope
 from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,8 @@ class Turns:
                 return TurnAccepted(turn_id=seen.id, conversation_id=seen.conversation_id, response_id=seen.response_id)
             start = await self._with_references(start, scope)
         resolved = start.model_copy(update={"provider": provider.name, "model": model})
-        stored = {"start": resolved.model_dump(mode="json", exclude=KEPT_ELSEWHERE), "role": account.role}
+        kept = resolved.model_dump(mode="json", exclude=KEPT_ELSEWHERE)
+        stored = {"start": kept, "role": account.role, TRACEPARENT: tracing.traceparent()}
         begun = await self._store.begin(start, account.id, stored)
         if not begun.replayed:
             self.launch(self.assignment(resolved, begun, account), TurnLog(self._bus.nats, self._tenure, begun.turn.id))
@@ -125,6 +128,7 @@ class Turns:
             decisions=taken.decisions if taken is not None else {},
             instructions=start.instructions,
             sampling=start.sampling,
+            trace=taken.assignment.get(TRACEPARENT) if taken is not None and taken.assignment is not None else None,
         )
 
     def _toolbox(self, start: StartTurn, workspace: UUID | None, offered: list[Tool]) -> Toolbox:
@@ -140,14 +144,24 @@ class Turns:
         turn = assignment.turn
         run = TurnRun(assignment, log, self._model, self._store, self._hand_over)
         self._running[turn.id] = run
-        task = asyncio.create_task(self._conduct(run, assignment.scope), name=f"turn {turn.id}")
+        task = asyncio.create_task(self._conduct(run, assignment), name=f"turn {turn.id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _conduct(self, run: TurnRun, scope: Scope) -> None:
-        with tracing.tracer().start_as_current_span("invoke_agent marginalia", attributes={"gen_ai.operation.name": "invoke_agent"}):
+    async def _conduct(self, run: TurnRun, assignment: Assignment) -> None:
+        turn, trace = assignment.turn, assignment.trace
+        told: tracing.Attributes = {
+            words.GEN_AI_OPERATION: "invoke_agent",
+            words.GEN_AI_AGENT: "marginalia",
+            words.GEN_AI_CONVERSATION: str(turn.conversation_id),
+            words.TURN_ID: str(turn.id),
+            words.TURN_ATTEMPT: turn.attempt,
+        }
+        # Whoever goes on with a turn does so in its trace, linked to the request that set it going again.
+        context = None if trace is None else tracing.extract({TRACEPARENT: trace})
+        with tracing.span(words.TURN, told, context=context, links=[] if trace is None else tracing.link_to_current()):
             try:
-                await self._bus.cancellations.run(scope, run.conduct)
+                await self._bus.cancellations.run(assignment.scope, run.conduct)
             except Cancelled as cancelled:
                 if not run.begun:
                     await run.cancelled_before_start(cancelled.reason)

@@ -14,20 +14,21 @@ def summed(rounds: Sequence[Round], *, partial: bool) -> dict[str, Any]:
     sums: dict[str, int | None] = dict.fromkeys(("input_tokens", "output_tokens", "total_tokens", "cached_tokens", "reasoning_tokens"))
     reports = [round_.usage for round_ in rounds if round_.usage is not None]
     for usage in reports:
-        for name, count in _counts(usage).items():
-            if isinstance(count, int) and count >= 0:
-                sums[name] = (sums[name] or 0) + count
+        for name, count in counted(usage).items():
+            sums[name] = (sums[name] or 0) + count
     return {**sums, "rounds": len(rounds), "partial": partial or len(reports) < len(rounds)}
 
 
-def _counts(usage: dict[str, Any]) -> dict[str, Any]:
-    return {
+def counted(usage: dict[str, Any]) -> dict[str, int]:
+    """The counts in one report of a provider's that are counts, by our names."""
+    counts = {
         "input_tokens": usage.get("prompt_tokens"),
         "output_tokens": usage.get("completion_tokens"),
         "total_tokens": usage.get("total_tokens"),
         "cached_tokens": _inner(usage, "prompt_tokens_details", "cached_tokens", "prompt_cache_hit_tokens"),
         "reasoning_tokens": _inner(usage, "completion_tokens_details", "reasoning_tokens"),
     }
+    return {name: count for name, count in counts.items() if isinstance(count, int) and count >= 0}
 
 
 def _inner(usage: dict[str, Any], group: str, name: str, flat: str | None = None) -> Any:

@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any
 
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import Span
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,12 +15,15 @@ from services.gateway.problems import problem
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.messaging.headers import TRACEPARENT
 from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 BODY_BYTES_MAX = 1024 * 1024
 # A note may have 8 MB; in JSON each of its bytes may be escaped, at worst as six.
 NOTE_BYTES_MAX = 8 * 1024 * 1024
 NOTE_PATH = re.compile(r"^/api/workspaces/[^/]+/notes/")
 BODY_SECONDS = 10.0
+# What else a client calls a method is not repeated in a trace.
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY"})
 # A response may have stricter ones of its own.
 SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -59,15 +62,15 @@ class Edge:
         started, method = time.perf_counter(), scope["method"]
         headers = dict(scope["headers"])
         parent = tracing.extract({TRACEPARENT: headers.get(TRACEPARENT.encode(), b"").decode("latin-1")})
-        span = tracing.tracer().start_span(method, context=parent, kind=SpanKind.SERVER, attributes={"http.request.method": method})
+        told = method if method in METHODS else "_OTHER"
+        span = tracing.begin(words.REQUEST, {words.HTTP_METHOD: told}, context=parent, method=told, route="unmatched")
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 route = _route(scope)
                 self._metrics.requests.labels(method, route, message["status"]).inc()
                 self._metrics.seconds.labels(method, route).observe(time.perf_counter() - started)
-                span.update_name(f"{method} {route}")
-                span.set_attribute("http.response.status_code", message["status"])
+                _describe(span, told, route, message["status"])
                 own = message.get("headers", [])
                 names = {name.lower() for name, _ in own}
                 message["headers"] = [*own, *(header for header in SECURITY_HEADERS if header[0] not in names)]
@@ -80,6 +83,9 @@ class Edge:
                     await problem(_too_large(limited.limit), path=scope["path"])(scope, receive, sending)
                 else:
                     await self.app(scope, limited, sending)
+        except BaseException as error:
+            tracing.note_failure(span, error)
+            raise
         finally:
             span.end()
 
@@ -119,6 +125,13 @@ def _limit(path: str) -> int:
 
 def _too_large(limit: int) -> ServiceError:
     return ServiceError(ErrorCode.TOO_LARGE, f"The body is larger than {limit} bytes.", limit=limit)
+
+
+def _describe(span: Span, method: str, route: str, status: int) -> None:
+    span.update_name(words.REQUEST.named(method=method, route=route))
+    span.set_attributes({words.HTTP_ROUTE: route, words.HTTP_STATUS: status})
+    if status >= 500:
+        tracing.note_error(span, str(status))
 
 
 def _route(scope: Scope) -> str:

@@ -22,6 +22,7 @@ from services.notes.workspaces import Kept, VaultsError
 from services.notes.write_lock import WriteLocks
 from shared.contracts.errors import ServiceError
 from shared.database.pool import UNAVAILABLE, Pool
+from shared.telemetry.logs import said
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Claims:
             try:
                 await self._claim_while_connected()
             except (*UNAVAILABLE, ServiceError) as error:
-                logger.warning("The right to keep workspaces is lost for now: %r", error)
+                logger.warning("The right to keep workspaces is lost for now: %s", said(error))
             await asyncio.sleep(CLAIM_SECONDS)
 
     async def _claim_while_connected(self) -> None:
@@ -101,7 +102,7 @@ class Claims:
         try:
             await self._keep(workspace)
         except (*UNAVAILABLE, ServiceError) as error:
-            logger.warning("Keeping %s is interrupted: %r", workspace.directory, error)
+            logger.warning("Keeping %s is interrupted: %s", workspace.directory, said(error))
         except Exception:
             # One vault's fault must not end the keeping of the others.
             logger.exception("Keeping %s failed; trying again", workspace.directory)

@@ -15,6 +15,7 @@ import asyncpg
 from services.notes.mention_index import IndexedNote, NoteIndex
 from shared.contracts.errors import ServiceError
 from shared.database.pool import UNAVAILABLE, Pool, connection
+from shared.telemetry.logs import said
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class MentionFeed:
             try:
                 await self._follow()
             except (*UNAVAILABLE, ServiceError) as error:
-                logger.info("The mention indexes wait for the database: %r", error)
+                logger.info("The mention indexes wait for the database: %s", said(error))
             await asyncio.sleep(POLL_SECONDS)
 
     async def _follow(self) -> None:

@@ -34,6 +34,7 @@ from shared.contracts.notes import Appended, AppendExchange, ApplyDraft, CreateN
 from shared.contracts.subject import Empty
 from shared.database.pool import Connection, Pool
 from shared.messaging.scope import Account
+from shared.telemetry.logs import said
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +200,7 @@ class NoteWriter:
         except (ServiceError, asyncpg.PostgresError) as error:
             if not written:
                 raise
-            logger.warning("%s is written; the index follows later: %s", target.text, error)
+            logger.warning("%s is written; the index follows later: %s", target.text, said(error))
         self._outboxes.of(workspace.id).wake()
         return None if raw is None or seen is None else _note(seen, raw, revision)
 

@@ -20,6 +20,9 @@ class Backlog:
         self._due: dict[UUID, dict[str, _Due]] = {}
         self._compared: set[UUID] = set()
 
+    def __len__(self) -> int:
+        return sum(len(paths) for paths in self._due.values())
+
     def add(self, workspace: UUID, path: str, revision: int = 0, *, heard: bool = False) -> None:
         """The note changed, or is not as it was indexed. `revision` 0: unknown. `heard`: of a fact that another instance may take in."""
         paths = self._due.setdefault(workspace, {})

@@ -12,7 +12,8 @@ import numpy as np
 import orjson
 from httpx_aiohttp import AiohttpTransport
 
-from shared.telemetry.tracing import tracer
+from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 logger = logging.getLogger(__name__)
 
@@ -136,12 +137,13 @@ class Embedder:
         body: dict[str, Any] = {"model": self.model, "input": [prefix + text for text in texts]}
         if self._rule.says_input_type:
             body["input_type"] = kind
-        attributes: dict[str, str | int] = {
-            "gen_ai.operation.name": "embeddings",
-            "gen_ai.request.model": self.model,
-            "marginalia.inputs": len(texts),
+        asked = {
+            **tracing.server(self._url),
+            words.GEN_AI_OPERATION: "embeddings",
+            words.GEN_AI_MODEL: self.model,
+            words.INPUTS: len(texts),
         }
-        with tracer().start_as_current_span(f"embeddings {self.model}", attributes=attributes) as span:
+        with tracing.span(words.EMBEDDINGS, asked, model=self.model) as span:
             try:
                 # httpx counts the time between bytes, not the whole.
                 async with asyncio.timeout(seconds):
@@ -149,10 +151,10 @@ class Embedder:
                         self._url, content=orjson.dumps(body), headers={"Content-Type": "application/json"}, timeout=seconds
                     )
             except (httpx.HTTPError, TimeoutError) as error:
-                span.set_attribute("error.type", type(error).__name__)
+                tracing.note_error(span, type(error).__name__)
                 raise EmbeddingError(f"The embedding model did not answer ({type(error).__name__}).") from error
             if response.status_code != httpx.codes.OK:
-                span.set_attribute("error.type", str(response.status_code))
+                tracing.note_error(span, str(response.status_code))
                 raise EmbeddingError(
                     f"The embedding model answered with status {response.status_code}.",
                     refused=response.status_code in _REFUSALS,

@@ -23,6 +23,7 @@ from shared.contracts.errors import ServiceError
 from shared.contracts.notes import NoteChanged
 from shared.database.pool import UNAVAILABLE
 from shared.messaging import streams
+from shared.telemetry.logs import said
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class Feed:
             try:
                 failed = {(one.workspace, one.path) for one in await self._indexer.apply(list(dirty.values()))}
             except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
-                logger.warning("Changed notes cannot be stored yet: %s", error)
+                logger.warning("Changed notes cannot be stored yet: %s", said(error))
                 failed = {key for _, key in waiting}
         try:
             for message, key in waiting:

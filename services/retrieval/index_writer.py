@@ -25,6 +25,7 @@ from shared.contracts.errors import ServiceError
 from shared.contracts.index import DenseVector, Point
 from shared.database.pool import UNAVAILABLE, Connection, Pool, connection, transaction
 from shared.database.publication_lock import hold_to_publish
+from shared.telemetry.logs import said
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ class IndexWriter:
                 await self.check()
                 pause = CHECK_SECONDS
             except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
-                logger.warning("The index cannot be brought up to date yet: %s", error)
+                logger.warning("The index cannot be brought up to date yet: %s", said(error))
                 self._complete = False
                 pause = RETRY_SECONDS
             with contextlib.suppress(TimeoutError):

@@ -24,6 +24,8 @@ from shared.contracts.notes import ReadNote
 from shared.database.pool import Pool, connection
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
+from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +88,13 @@ class Indexer:
         for one in batch:
             self._backlog.add(one.workspace, one.path, one.revision or 0)
         async with self._lock:
-            try:
-                failed = await self._apply(batch)
-            finally:
-                await self._published()
+            with tracing.span(words.INDEXING, {words.INDEX_NOTES: len(batch)}) as span, tracing.unrecorded_below(span):
+                try:
+                    failed = await self._apply(batch)
+                finally:
+                    await self._published()
+                    span.set_attribute(words.INDEX_PENDING, len(self._backlog))
+                span.set_attribute(words.INDEX_FAILED, len(failed))
         if not failed:
             self.last_error = None
         return failed

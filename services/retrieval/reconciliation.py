@@ -17,6 +17,7 @@ from shared.contracts.subject import Empty
 from shared.database.pool import UNAVAILABLE, Pool, connection
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
+from shared.telemetry.logs import said
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class Reconciliation:
             try:
                 pause = RETRY_SECONDS if await self.once() else PAUSE_SECONDS
             except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
-                logger.warning("Notes and index cannot be compared yet: %s", error)
+                logger.warning("Notes and index cannot be compared yet: %s", said(error))
                 pause = RETRY_SECONDS
             await asyncio.sleep(pause)
 

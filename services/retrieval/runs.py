@@ -25,6 +25,7 @@ from shared.contracts.retrieval import (
 from shared.database.pool import Pool, connection
 from shared.messaging.scope import Account, Scope
 from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 PAGE_SIZE_MAX = 100
 
@@ -43,14 +44,14 @@ class Runs:
         try:
             answer = await self._searcher.search(request.mode, request.query, request.filters, request.limit, scope)
         except ServiceError as error:
-            told["error.type"] = error.code.value
+            told[words.ERROR_TYPE] = error.code.value
             if error.code is not ErrorCode.RETRIEVAL_UNAVAILABLE:
                 raise
             answer = None
         finally:
             told["duration_ms"] = took_ms = round((time.perf_counter() - began) * 1000)
-            if "error.type" in told:
-                tracing.current().add_event("retrieval.run.failed", told)
+            if words.ERROR_TYPE in told:
+                tracing.tell(words.RUN_FAILED, told)
         run = _run(request, answer, took_ms)
         owner = scope.account.id if scope.account else None
         async with connection(self._pool) as db:
@@ -59,7 +60,7 @@ class Runs:
                 run.id, owner, run.created_at, run.model_dump(mode="json"),
             )  # fmt: skip
         if answer is not None:
-            tracing.current().add_event("retrieval.run.completed", {**told, "hits": len(run.results), "status": run.status})
+            tracing.tell(words.RUN_COMPLETED, {**told, "hits": len(run.results), "status": run.status})
         return run
 
     async def get(self, run: UUID, account: Account | None) -> Run:

@@ -35,7 +35,8 @@ from shared.contracts.subject import Empty
 from shared.database.pool import UNAVAILABLE, Connection, Pool, connection
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
-from shared.telemetry.tracing import tracer
+from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 logger = logging.getLogger(__name__)
 
@@ -125,10 +126,10 @@ class Searcher:
             ServiceError: `invalid`, `workspace_not_found`, `retrieval_unavailable`; what the notes service says.
         """
         check(query, filters, limit)
-        with tracer().start_as_current_span("retrieval", attributes={"marginalia.mode": mode}) as span:
+        asked: tracing.Attributes = {words.GEN_AI_OPERATION: "retrieval", words.GEN_AI_TOP_K: limit, words.SEARCH_MODE: mode}
+        with tracing.span(words.RETRIEVAL, asked) as span:
             answer = await self._search(mode, query, filters, limit, scope)
-            span.set_attribute("marginalia.hits", len(answer.found))
-            span.set_attribute("marginalia.degraded", answer.degraded)
+            span.set_attributes({words.HITS: len(answer.found), words.DEGRADED: answer.degraded})
             return answer
 
     async def _search(self, mode: Mode, query: str, filters: Filters, limit: int, scope: Scope) -> Answer:
@@ -193,25 +194,25 @@ class Searcher:
     async def _legs(
         self, db: Connection, mode: Mode, query: str, vector: bytes | None, condition: index.Filter, limit: int, *, in_index: bool
     ) -> _Legs:
-        words = query_vector(query)
+        sparse = query_vector(query)
         by_words = mode != "vector" or vector is None
         dense = base64.b64encode(vector).decode() if vector is not None else None
         size = HITS_PER_LEG_FOR_NOTES if mode == "keyword" else HITS_PER_LEG
         if self._writer.complete and in_index:
             try:
-                request = index.Search(filter=condition, sparse=words if by_words else None, dense=dense, limit=size)
+                request = index.Search(filter=condition, sparse=sparse if by_words else None, dense=dense, limit=size)
                 legs = await self._ask(db, request, limit)
                 if not by_words and not legs.dense:
                     # No passage has a vector yet.
-                    legs = await self._ask(db, request.model_copy(update={"sparse": words, "dense": None}), limit)
+                    legs = await self._ask(db, request.model_copy(update={"sparse": sparse, "dense": None}), limit)
                 # An engine that was wiped knows no words. Where there really are none the tables say so quickly.
-                if legs.sparse or legs.dense or not await _words_in_tables(db, words, condition, 1):
+                if legs.sparse or legs.dense or not await _words_in_tables(db, sparse, condition, 1):
                     return legs
                 logger.warning("The engine does not know what the tables know; looking words up there")
             except ServiceError as error:
                 logger.warning("The engine did not answer a search (%s); looking words up in the tables", error.code)
             self._writer.suspect()
-        found = await _words_in_tables(db, words, condition, size)
+        found = await _words_in_tables(db, sparse, condition, size)
         return _Legs(found, [], all_words=len(found) < size, engine_used=False)
 
     async def _ask(self, db: Connection, request: index.Search, limit: int) -> _Legs:
@@ -263,8 +264,8 @@ async def _condition(db: Connection, filters: Filters, workspaces: list[UUID]) -
     )
 
 
-async def _words_in_tables(db: Connection, words: index.SparseVector, condition: index.Filter, limit: int) -> list[Scored]:
-    return await word_search.search(db, words, await _without_tags(db, condition), limit)
+async def _words_in_tables(db: Connection, sparse: index.SparseVector, condition: index.Filter, limit: int) -> list[Scored]:
+    return await word_search.search(db, sparse, await _without_tags(db, condition), limit)
 
 
 async def _any_passage(db: Connection, condition: index.Filter) -> bool:

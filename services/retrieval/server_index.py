@@ -13,6 +13,8 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.index import DenseVector, Filter, Point, Scored, Search, SearchReply
+from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 COLLECTION = "marginalia"
 DENSE = "dense"
@@ -34,7 +36,7 @@ class ServerIndex:
 
     async def upsert(self, points: Sequence[Point]) -> None:
         """See the port."""
-        async with _answering():
+        async with _answering("upsert"):
             await self._ready()
             given = {point.id: _decoded(point.dense) for point in points if point.dense is not None}
             for vector in given.values():
@@ -53,7 +55,7 @@ class ServerIndex:
 
     async def set_dense(self, vectors: Sequence[DenseVector]) -> None:
         """See the port."""
-        async with _answering():
+        async with _answering("set_dense"):
             await self._ready()
             decoded = {str(vector.id): _decoded(vector.dense) for vector in vectors}
             for vector in decoded.values():
@@ -65,7 +67,7 @@ class ServerIndex:
 
     async def forget_dense(self) -> None:
         """See the port."""
-        async with _answering():
+        async with _answering("forget_dense"):
             await self._ready()
             if self._dimension:
                 await self._client.delete_vector_name(COLLECTION, DENSE)
@@ -73,7 +75,7 @@ class ServerIndex:
 
     async def delete(self, ids: Sequence[UUID]) -> None:
         """See the port."""
-        async with _answering():
+        async with _answering("delete"):
             await self._ready()
             await self._client.delete(COLLECTION, q.PointIdsList(points=[str(one) for one in ids]), wait=True)
 
@@ -81,7 +83,7 @@ class ServerIndex:
         """See the port."""
         if not request.filter.workspaces or request.filter.documents == []:
             return SearchReply(sparse=[], dense=[])
-        async with _answering():
+        async with _answering("search"):
             await self._ready()
             queries: dict[str, Any] = {}
             if request.sparse is not None and request.sparse.indices:
@@ -102,13 +104,13 @@ class ServerIndex:
 
     async def count(self) -> int:
         """See the port."""
-        async with _answering():
+        async with _answering("count"):
             await self._ready()
             return (await self._client.count(COLLECTION, exact=True)).count
 
     async def clear(self) -> None:
         """See the port."""
-        async with _answering():
+        async with _answering("clear"):
             await self._client.delete_collection(COLLECTION)
             self._dimension = None
             await self._ready()
@@ -149,11 +151,13 @@ class ServerIndex:
 
 
 @asynccontextmanager
-async def _answering() -> AsyncIterator[None]:
-    try:
-        yield
-    except (ApiException, ResponseHandlingException, OSError) as error:
-        raise ServiceError(ErrorCode.UNAVAILABLE, "The Qdrant server did not answer as it should; try again shortly.") from error
+async def _answering(operation: str) -> AsyncIterator[None]:
+    told = {words.DB_SYSTEM: "qdrant", words.DB_COLLECTION: COLLECTION, words.DB_OPERATION: operation}
+    with tracing.span(words.POINTS, told, operation=operation):
+        try:
+            yield
+        except (ApiException, ResponseHandlingException, OSError) as error:
+            raise ServiceError(ErrorCode.UNAVAILABLE, "The Qdrant server did not answer as it should; try again shortly.") from error
 
 
 def _decoded(text: str) -> list[float]:

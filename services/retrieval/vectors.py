@@ -64,7 +64,7 @@ class Vectors:
             except (EmbeddingError, ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
                 # PostgreSQL's own words may quote what was to be stored.
                 self.last_error = str(error) if isinstance(error, EmbeddingError | ServiceError) else "The vectors could not be stored."
-                logger.warning("Vectors cannot be made yet: %s", error)
+                logger.warning("Vectors cannot be made yet: %s: %s", type(error).__name__, self.last_error)
                 asked_for = error.retry_after if isinstance(error, EmbeddingError) else 0.0
                 pause, retry = max(retry, asked_for), min(2 * retry, RETRY_SECONDS_MAX)
             await asyncio.sleep(pause)

@@ -9,9 +9,12 @@ end its turn. Cancelling twice, or after the end, does nothing. A cancel that ar
 from shared.contracts.index import OWNER as INDEX
 from shared.contracts.subject import EVERYONE, SERVICES, Empty, Event, Message, Query
 
+# What a cancel says of itself.
+CANCEL_REASONS = frozenset({"disconnect", "requested", "deadline", "shutdown", "superseded", "caller_gone"})
+
 
 class Cancel(Message):
-    """Why a scope is cancelled: `disconnect`, `requested`, `deadline`, `shutdown`, `superseded`, `caller_gone`."""
+    """Why a scope is cancelled: one of `CANCEL_REASONS`."""
 
     reason: str
 

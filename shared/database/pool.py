@@ -11,6 +11,8 @@ import orjson
 from asyncpg.pool import PoolConnectionProxy
 
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.database.statements import TracedConnection
+from shared.telemetry.logs import said
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ UNAVAILABLE = (
 )
 
 
-class _Session(asyncpg.Connection):  # generic in its stubs only
+class _Session(TracedConnection):
     """A connection that is given back as it is: nothing here leaves session state behind, and a reset costs a round trip each time."""
 
     def get_reset_query(self) -> str:
@@ -115,7 +117,7 @@ async def transaction(pool: Pool, *, seconds: float | None = None) -> AsyncItera
 
 def database_unavailable(error: BaseException) -> ServiceError:
     """What a request is told while the database is away."""
-    logger.warning("The database is not available: %s: %s", type(error).__name__, error)
+    logger.warning("The database is not available: %s", said(error))
     return ServiceError(ErrorCode.UNAVAILABLE, "The database is not available; try again shortly.", retry_after=2)
 
 

@@ -30,6 +30,7 @@ from shared.messaging.client import Client
 from shared.messaging.permissions import inbox_prefix
 from shared.messaging.scope import Scope
 from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ class Bus:
         """Begin to answer. The subscriptions stand at the server when this returns."""
         for route in routes:
             subscriber = self._broker.subscriber(route.query.subject, queue=self.name, no_reply=True, title=route.query.subject)
-            subscriber(self._endpoint(route))
+            subscriber(self._endpoint(route, subscriber))
             self._subscriptions.append(subscriber)
         for owner in sorted({route.query.owner for route in routes} & PING.keys()):
             await self.nats.subscribe(PING[owner].subject, cb=self._pinged)
@@ -156,14 +157,15 @@ class Bus:
         except (TimeoutError, NatsError):
             logger.warning("The connection did not close in time")
 
-    def _endpoint(self, route: Route[Any, Any]) -> Callable[[NatsMessage], Awaitable[None]]:
+    def _endpoint(self, route: Route[Any, Any], subscriber: Any) -> Callable[[NatsMessage], Awaitable[None]]:
         """What FastStream calls, one message after the other: each is answered by a task of its own, a bounded number at once."""
         places = asyncio.Semaphore(AT_ONCE_PER_SUBJECT)
         self._places.append(places)
 
         async def respond(message: NatsMessage) -> None:
+            waiting = subscriber.subscription.pending_msgs if subscriber.subscription is not None else 0
             try:
-                await self._respond(route, message)
+                await self._respond(route, message, waiting)
             finally:
                 places.release()
                 self._let_go(message)
@@ -193,19 +195,32 @@ class Bus:
             with contextlib.suppress(NatsError):
                 await message.respond(b"{}")
 
-    async def _respond(self, route: Route[Any, Any], message: NatsMessage) -> None:
-        with tracing.answer_span(route.query.subject, message.headers) as span:
+    async def _respond(self, route: Route[Any, Any], message: NatsMessage, waiting: int) -> None:
+        subject = route.query.subject
+        with tracing.span(
+            words.PROCESS, self._described(subject, waiting), context=tracing.extract(message.headers), subject=subject
+        ) as span:
             headers: dict[str, str] = {}
             try:
                 body = await self._answer(route, message)
             except Exception as error:  # noqa: BLE001 - the one boundary: whatever happened, the asker is answered
                 failure = errors.to_service_error(error)
-                span.set_attribute("error.type", failure.code.value)
+                tracing.note_failure(span, failure)
                 headers, body = errors.encode(failure)
             try:
                 await self.nats.publish(message.reply_to, body, headers=headers or None)
             except NatsError as error:
-                logger.warning("An answer on %s could not be sent: %r", route.query.subject, error)
+                logger.warning("An answer on %s could not be sent: %r", subject, error)
+
+    def _described(self, subject: str, waiting: int) -> dict[str, str | int]:
+        return {
+            words.MESSAGING_SYSTEM: "nats",
+            words.MESSAGING_DESTINATION: subject,
+            words.MESSAGING_OPERATION_NAME: "process",
+            words.MESSAGING_OPERATION_TYPE: "process",
+            words.MESSAGING_GROUP: self.name,
+            words.QUEUE_DEPTH: waiting,
+        }
 
     async def _answer(self, route: Route[Any, Any], message: NatsMessage) -> bytes:
         try:

@@ -16,6 +16,7 @@ from shared.contracts.subject import Message, Query
 from shared.messaging import errors
 from shared.messaging.scope import Scope
 from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class Client:
         seconds = scope.remaining
         if seconds <= 0:
             raise ServiceError(ErrorCode.DEADLINE_EXCEEDED, f"No time was left to ask {query.owner}.")
-        with tracing.ask_span(query.subject) as span:
+        with tracing.span(words.SEND, _described(query.subject, body), subject=query.subject):
             headers = scope.to_headers()
             tracing.inject(headers)
             self.check_size(headers, body)
@@ -123,7 +124,6 @@ class Client:
                 wait.stop()
                 self._waiting.discard(wait.timer)
             if (error := errors.decode(reply.headers, reply.data)) is not None:
-                span.set_attribute("error.type", error.code.value)
                 raise error
         try:
             return query.reply.model_validate_json(reply.data)
@@ -189,6 +189,16 @@ class _Wait:
             await asyncio.sleep(PING_AFTER_SECONDS)
         self.unheard = True
         self.timer.reschedule(asyncio.get_running_loop().time())
+
+
+def _described(subject: str, body: bytes) -> dict[str, str | int]:
+    return {
+        words.MESSAGING_SYSTEM: "nats",
+        words.MESSAGING_DESTINATION: subject,
+        words.MESSAGING_OPERATION_NAME: "send",
+        words.MESSAGING_OPERATION_TYPE: "send",
+        words.MESSAGING_BODY_SIZE: len(body),
+    }
 
 
 def _unavailable(query: Query[Message, Message] | Query) -> ServiceError:  # type: ignore[type-arg]

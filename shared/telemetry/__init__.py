@@ -1,1 +1,1 @@
-"""Traces and logs: where they go, and the few kinds of span that every service makes."""
+"""Traces and logs: the names that stand in them, the making of spans, and where both go."""

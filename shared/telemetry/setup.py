@@ -1,13 +1,13 @@
-"""Where traces and logs go.
+"""Where traces go.
 
 `OTEL_EXPORTER_OTLP_ENDPOINT` (and the other standard variables, read by the SDK itself) names a collector. Without one, spans are kept
 as OTLP JSON lines under the data directory, bounded. A collector that is away costs requests nothing: spans queue and are dropped.
 """
 
 import io
-import logging
 import os
-import sys
+import socket
+import threading
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 TRACE_FILE_BYTES_MAX = 20 * 1024 * 1024
-FLUSH_MILLISECONDS = 2000
+FINISH_SECONDS = 1.5
 
 
 class _BoundedFile(io.TextIOBase):
@@ -47,31 +47,27 @@ class _BoundedFile(io.TextIOBase):
         super().close()
 
 
-class _TraceIdFilter(logging.Filter):
-    """Puts the current trace id into each log record."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        context = trace.get_current_span().get_span_context()
-        record.trace_id = format(context.trace_id, "032x") if context.is_valid else "-"
-        return True
-
-
 def set_up(service: str, *, otlp_endpoint: str | None, home: Path | None) -> TracerProvider:
-    """Logging to stderr with trace ids, and a tracer provider for this process.
+    """A tracer provider for this process; `finish` it at the end.
 
     Spans go to `otlp_endpoint`, else to `<home>/traces/<service>.jsonl`, else nowhere.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(_TraceIdFilter())
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s trace=%(trace_id)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    for chatty in ("httpx", "httpcore", "faststream", "uvicorn.access"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-    provider = TracerProvider(resource=Resource.create({"service.name": service, "service.instance.id": str(os.getpid())}))
+    instance = {"service.name": service, "service.instance.id": f"{socket.gethostname()}-{os.getpid()}"}
+    provider = TracerProvider(resource=Resource.create(instance), shutdown_on_exit=False)
     if (exporter := _exporter(service, otlp_endpoint, home)) is not None:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     return provider
+
+
+def finish(provider: TracerProvider) -> None:
+    """Send what is left, for `FINISH_SECONDS` at most: a collector that hangs holds up no service that ends.
+
+    The SDK itself would wait for half a minute, and take no deadline; so a thread waits, which dies with the process.
+    """
+    waiting = threading.Thread(target=provider.shutdown, name="last spans", daemon=True)
+    waiting.start()
+    waiting.join(FINISH_SECONDS)
 
 
 def _exporter(service: str, otlp_endpoint: str | None, home: Path | None) -> SpanExporter | None:
