@@ -104,7 +104,7 @@ def _default(field: FieldInfo) -> str:
 def openapi() -> str:
     """The gateway's OpenAPI description."""
     nothing: Any = None
-    edge: Any = create_app(GatewaySettings(), nothing, nothing, nothing, nothing, nothing)
+    edge: Any = create_app(GatewaySettings(), *[nothing] * 6)
     return json.dumps(edge.app.openapi(), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 

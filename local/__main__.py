@@ -13,7 +13,7 @@ from local.ports import require_free
 from local.settings import LocalSettings
 from local.stack import ROOT, Stack, answers_ok, base_environment, compose, end_predecessors
 from local.supervisor import Supervisor
-from local.vaults import require_vaults, sample_vault
+from local.vaults import require_vaults, sample_if_empty
 from shared.secret_files import SecretFileError
 
 _READY_WITHIN_SECONDS = 60.0
@@ -50,7 +50,7 @@ async def run(settings: LocalSettings) -> None:
         require_free(settings.host, settings.port)
         await end_predecessors(home)
         password, is_new = _admin_password(settings, home)
-        stack = await compose(settings, home, vaults or (sample_vault(home.path / "vaults"),), password)
+        stack = await compose(settings, home, vaults or sample_if_empty(home.path / "vaults"), password)
         home.write_endpoints(stack.endpoints)
         supervisor = Supervisor(home, ROOT, base_environment(settings, home), say)
         try:

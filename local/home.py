@@ -80,11 +80,7 @@ class Home:
 
     def read_endpoints(self) -> dict[str, str]:
         """What `write_endpoints` wrote last, also by an earlier run; empty where there is nothing readable."""
-        try:
-            found = json.loads((self.path / "endpoints.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return {str(name): str(url) for name, url in found.items()} if isinstance(found, dict) else {}
+        return endpoints_of(self.path)
 
     def write_endpoints(self, endpoints: Mapping[str, str]) -> None:
         """Publishes the addresses of the stack, for tools and dashboards."""
@@ -123,3 +119,12 @@ class Home:
         except FileNotFoundError:
             return []
         return [line for line in text.splitlines() if line.strip()][-lines:]
+
+
+def endpoints_of(path: Path) -> dict[str, str]:
+    """What a data directory says of its stack's addresses; empty where it says nothing readable."""
+    try:
+        found = json.loads((path / "endpoints.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(name): str(url) for name, url in found.items()} if isinstance(found, dict) else {}

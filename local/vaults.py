@@ -28,12 +28,14 @@ def require_vaults(asked_for: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(by_name.values())
 
 
-def sample_vault(vaults: Path) -> Path:
-    """The sample vault below `vaults`, copied there once; from then on it is its owner's."""
+def sample_if_empty(vaults: Path) -> tuple[Path, ...]:
+    """The vaults below `vaults`; where there are none yet, a copy of the sample, which from then on is its owner's."""
+    there = sorted(path for path in vaults.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if there:
+        return tuple(there)
     copy = vaults / _SAMPLE_NAME
-    if not copy.exists():
-        draft = vaults / f".{_SAMPLE_NAME}.new"
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.copytree(_SAMPLE, draft)
-        draft.rename(copy)
-    return copy
+    draft = vaults / f".{_SAMPLE_NAME}.new"
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(_SAMPLE, draft)
+    draft.rename(copy)
+    return (copy,)

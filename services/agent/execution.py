@@ -17,11 +17,12 @@ from services.agent.prompt import Round
 from services.agent.rag_search import SourceBook
 from services.agent.tool_calls import Call, arguments_of
 from services.agent.toolbox import Outcome, Passages, Refusal, Result, Toolbox
-from services.agent.tools import SEARCH, TOOLS, our_name
+from services.agent.tools import our_name
 from services.agent.turn_log import TurnLog
 from shared.contracts.chat import Decision, EventType
 from shared.contracts.errors import STATUS, ErrorCode, ServiceError
 from shared.contracts.retrieval import Hit
+from shared.contracts.tools import SEARCH, TOOLS
 from shared.messaging.cancellation import shielded
 from shared.messaging.scope import Scope
 from shared.telemetry import tracing

@@ -9,13 +9,21 @@ from typing import Any
 from uuid import UUID
 
 from services.agent.approval import Proposal
-from services.agent.tools import AppendArguments, Arguments, CreateArguments, FindArguments, PatchArguments, ReadArguments
 from shared import references
 from shared.contracts import notes, retrieval
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import AppendText, Change, CreateText, DraftNote, FindNotes, PatchText, ReadNote, Workspace
 from shared.contracts.retrieval import Filters, SearchRequest
 from shared.contracts.subject import Empty
+from shared.contracts.tools import (
+    READ_CHARACTERS_MAX,
+    AppendArguments,
+    Arguments,
+    CreateArguments,
+    FindArguments,
+    PatchArguments,
+    ReadArguments,
+)
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
 
@@ -25,8 +33,6 @@ FOUND_MAX = 20
 EXCERPT_CHARACTERS = 200
 NOTHING_FOUND = "No note was found for these words."
 FOUND_BY_NAME = "What the notes say cannot be searched just now; these were found by name alone."
-# What one call reads of a note; a longer one comes in parts.
-READ_CHARACTERS_MAX = 60_000
 WRITE_TRIES = 4
 WRITE_PAUSE_SECONDS = 0.5
 

@@ -18,7 +18,7 @@ from services.agent.citations import Names, names_of, without_numbers
 from services.agent.completion import THINKING_FIELDS, THINKING_IN_CONTENT
 from services.agent.providers import Replay
 from services.agent.tool_calls import Call
-from services.agent.tools import READ, SEARCH, Tool
+from shared.contracts.tools import READ, SEARCH, Tool
 
 UNFIT_FOR_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 NAME_CHARACTERS_MAX = 64

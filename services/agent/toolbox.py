@@ -11,7 +11,12 @@ from services.agent.approval import Proposal
 from services.agent.note_tools import NoteTools
 from services.agent.rag_search import Searches
 from services.agent.tool_calls import Call, arguments_of
-from services.agent.tools import (
+from services.agent.tools import offered, our_name, wire_name
+from shared.contracts import markdown
+from shared.contracts.errors import ServiceError
+from shared.contracts.markdown import CatalogRequest, Compose, Document, Preset
+from shared.contracts.retrieval import Hit
+from shared.contracts.tools import (
     TOOLS,
     AppendArguments,
     CreateArguments,
@@ -20,12 +25,7 @@ from services.agent.tools import (
     ReadArguments,
     SearchArguments,
     Tool,
-    our_name,
 )
-from shared.contracts import markdown
-from shared.contracts.errors import ServiceError
-from shared.contracts.markdown import CatalogRequest, Compose, Document, Preset
-from shared.contracts.retrieval import Hit
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
 
@@ -71,7 +71,7 @@ class Toolbox:
     @property
     def offered(self) -> list[dict[str, Any]]:
         """As a request to the model says them."""
-        return [tool.offered for tool in self.tools]
+        return [offered(tool) for tool in self.tools]
 
     @property
     def names(self) -> frozenset[str]:
@@ -82,7 +82,7 @@ class Toolbox:
         """What a call comes to. `whole` is false where the answer that made it was cut off (ON-4)."""
         name = our_name(call.name)
         if name not in self.names:
-            available = ", ".join(tool.wire_name for tool in self.tools) or "none"
+            available = ", ".join(wire_name(tool) for tool in self.tools) or "none"
             return Refusal(f"There is no tool {call.name!r} here; these can be called: {available}.")
         given = arguments_of(call) if whole else None
         if given is None:

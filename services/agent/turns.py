@@ -13,7 +13,7 @@ from services.agent.providers import Providers
 from services.agent.rag_search import Searches
 from services.agent.tenure import Tenure
 from services.agent.toolbox import Toolbox
-from services.agent.tools import SEARCH, Tool, chosen
+from services.agent.tools import chosen
 from services.agent.turn import SUPERSEDED, TURN_SECONDS_MAX, Assignment, TurnRun, attempt_scope
 from services.agent.turn_log import TurnLog
 from services.agent.turn_rows import Begun, Checkpoint, TakenOver
@@ -22,6 +22,7 @@ from services.agent.workspace_access import require_readable
 from shared.contracts import mentions
 from shared.contracts.chat import RetrievalState, StartTurn, TurnAccepted
 from shared.contracts.errors import ErrorCode, ServiceError
+from shared.contracts.tools import SEARCH, Tool
 from shared.messaging.bus import Bus
 from shared.messaging.cancellation import Cancelled
 from shared.messaging.headers import TRACEPARENT

@@ -97,9 +97,17 @@ async def _admin(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
     return caller
 
 
+async def _token_caller(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
+    if caller.identity.via != "token":
+        raise ServiceError(ErrorCode.UNAUTHENTICATED, "Send a personal access token as `Authorization: Bearer …`.")
+    return caller
+
+
 def _unauthenticated() -> ServiceError:
     return ServiceError(ErrorCode.UNAUTHENTICATED, "Log in first, or send a valid bearer token.")
 
 
 AnyCaller = Annotated[Caller, Depends(_caller)]
+# Programs only: no browser sends a token by itself.
+TokenCaller = Annotated[Caller, Depends(_token_caller)]
 AdminCaller = Annotated[Caller, Depends(_admin)]

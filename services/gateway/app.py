@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack
 
 import uvicorn
 from fastapi import FastAPI
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import ASGIApp
 
-from services.gateway import problems, web_client
+from services.gateway import mcp_server, problems, web_client
 from services.gateway.accounts import Accounts
 from services.gateway.edge import Edge, Metrics
 from services.gateway.event_stream import OpenStreams
@@ -22,6 +23,7 @@ from services.gateway.routes import (
     chat_completions,
     contexts,
     markdown,
+    mcp,
     mentions,
     operation,
     preferences,
@@ -41,7 +43,15 @@ GRACE_SECONDS = 8
 logger = logging.getLogger(__name__)
 
 
-def create_app(settings: GatewaySettings, bus: Bus, pool: Pool, accounts: Accounts, metrics: Metrics, streams: OpenStreams) -> ASGIApp:
+def create_app(
+    settings: GatewaySettings,
+    bus: Bus,
+    pool: Pool,
+    accounts: Accounts,
+    metrics: Metrics,
+    streams: OpenStreams,
+    door: StreamableHTTPSessionManager,
+) -> ASGIApp:
     """The ASGI application over what it is given."""
     app = FastAPI(
         title="Marginalia",
@@ -58,6 +68,7 @@ def create_app(settings: GatewaySettings, bus: Bus, pool: Pool, accounts: Accoun
     app.state.metrics = metrics
     app.state.streams = streams
     app.state.origins = settings.origins
+    app.state.mcp = door
     for module in (
         authentication,
         preferences,
@@ -66,6 +77,7 @@ def create_app(settings: GatewaySettings, bus: Bus, pool: Pool, accounts: Accoun
         contexts,
         workspaces,
         markdown,
+        mcp,
         mentions,
         retrieval,
         operation,
@@ -99,7 +111,9 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         await bus.serve([*health_routes(NAME, {"database": database_check(pool)})])
         streams = OpenStreams()
         bus.on_reconnected(_awaited(streams.wake_all))
-        app = create_app(settings, bus, pool, accounts, Metrics(), streams)
+        door = mcp_server.manager("marginalia", VERSION)
+        await stack.enter_async_context(door.run())
+        app = create_app(settings, bus, pool, accounts, Metrics(), streams, door)
         server = Server(_configuration(app, settings))
         serving = asyncio.create_task(server.serve())
         logger.info("Listening on http://%s:%d", settings.host, settings.port)

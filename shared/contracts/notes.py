@@ -339,8 +339,8 @@ NOTE_PATCH = Query("notes.patch", PatchNote, Note, owner="notes", askers=("gatew
 NOTE_MOVE = Query("notes.move", MoveNote, Note, owner="notes", askers=("gateway",), idempotent=False)
 NOTE_DELETE = Query("notes.delete", DeleteNote, Empty, owner="notes", askers=("gateway",), idempotent=False)
 NOTE_APPEND = Query("notes.append", AppendExchange, Appended, owner="notes", askers=("gateway",))
-NOTE_DRAFT = Query("notes.draft", DraftNote, Draft, owner="notes", askers=("agent",))
-NOTE_APPLY = Query("notes.apply", ApplyDraft, Note, owner="notes", askers=("agent",))
+NOTE_DRAFT = Query("notes.draft", DraftNote, Draft, owner="notes", askers=("gateway", "agent"))
+NOTE_APPLY = Query("notes.apply", ApplyDraft, Note, owner="notes", askers=("gateway", "agent"))
 NOTE_FIND = Query("notes.find", FindNotes, FoundNotes, owner="notes", askers=("agent",))
 
 CHANGED = Event(

@@ -248,7 +248,9 @@ class PublicationList(Message):
 
 
 # The model's view of the tool (ON-3, ON-5): it chooses the words, nothing else.
-SEARCH = Query("retrieval.search", SearchRequest, SearchReply, owner="retrieval", askers=("agent",), timeout_seconds=SEARCH_SECONDS_MAX)
+SEARCH = Query(
+    "retrieval.search", SearchRequest, SearchReply, owner="retrieval", askers=("gateway", "agent"), timeout_seconds=SEARCH_SECONDS_MAX
+)
 RUN_CREATE = Query(
     "retrieval.run.create", CreateRun, Run, owner="retrieval", askers=("gateway",), timeout_seconds=SEARCH_SECONDS_MAX, idempotent=False
 )

@@ -11,7 +11,7 @@ from services.agent import prompt
 from services.agent.prompt import Past, Round
 from services.agent.providers import Replay
 from services.agent.tool_calls import Call
-from services.agent.tools import SEARCH, TOOLS
+from shared.contracts.tools import SEARCH, TOOLS
 from tests.support.strict_provider import Strict
 
 NOTE = {"title": "Tea", "ref": "tea.md", "path": "tea.md", "text": 'A note: {"text": "80 °C"}'}

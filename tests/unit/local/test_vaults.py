@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from local.errors import StartError
-from local.vaults import require_vaults, sample_vault
+from local.vaults import require_vaults, sample_if_empty
 
 
 def test_vaults_are_used_where_they_lie(tmp_path: Path) -> None:
@@ -30,9 +30,15 @@ def test_two_vaults_with_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_sample_is_copied_once_and_then_left_alone(tmp_path: Path) -> None:
-    vault = sample_vault(tmp_path)
+    (vault,) = sample_if_empty(tmp_path)
     notes = sorted(vault.glob("**/*.md"))
     assert len(notes) >= 8
     notes[0].unlink()
-    assert sample_vault(tmp_path) == vault
+    assert sample_if_empty(tmp_path) == (vault,)
     assert not notes[0].exists()
+
+
+def test_beside_other_vaults_there_is_no_sample(tmp_path: Path) -> None:
+    (tmp_path / "Mine").mkdir()
+    assert sample_if_empty(tmp_path) == (tmp_path / "Mine",)
+    assert [path.name for path in tmp_path.iterdir()] == ["Mine"]
