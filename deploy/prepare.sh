@@ -14,7 +14,7 @@ random() { od -An -tx1 -N24 /dev/urandom | tr -d ' \n'; }
 keep() { [ -s "$secrets/$1" ] || printf '%s\n' "$2" >"$secrets/$1"; }
 
 services="gateway agent retrieval notes contexts index"
-for name in admin_password qdrant_api_key postgres_password; do keep "$name" "$(random)"; done
+for name in admin_password grafana_password qdrant_api_key postgres_password; do keep "$name" "$(random)"; done
 for service in $services; do keep "nats_${service}_password" "$(random)"; done
 # The bundled models need no key.
 keep provider_api_key none

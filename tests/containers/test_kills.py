@@ -1,10 +1,10 @@
 """Agents, retrievals and gateways killed one after the other under chats: no turn is lost, none is told twice."""
 
 import asyncio
+import logging
 import random
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +15,7 @@ from tests.support.chat_client import ChatClient, Streamed
 from tests.support.containers import ORIGIN, Containers, ready
 from tests.support.polling import eventually
 
+logger = logging.getLogger(__name__)
 pytestmark = pytest.mark.timeout(1500)
 
 CHATS = 20
@@ -86,10 +87,11 @@ class Chat:
 
 
 async def test_parts_killed_under_chats_lose_no_turn_and_store_none_twice(  # OP-3, OP-4
-    containers: Containers, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    containers: Containers, request: pytest.FixtureRequest
 ) -> None:
     kills, every, seed = int(request.config.getoption("--container-kills")), 5.0, random.randrange(10**6)
     chance = random.Random(seed)
+    logger.warning("seed %d", seed)
     containers.up(**PARTS)
     async with containers.client() as client:
         made = await client.http.post("/api/auth/tokens", json={"name": f"kills {seed}"})
@@ -107,13 +109,11 @@ async def test_parts_killed_under_chats_lose_no_turn_and_store_none_twice(  # OP
         await eventually(lambda: ready(client.http), TURN_SECONDS, every=0.2)
         for chat in chats:
             await stored_as_seen(client, chat)
-    outcomes = [turn.events[-1]["status"] for turn in turns]
+    unfinished = [turn.events for turn in turns if turn.events[-1]["status"] != "completed"]
     restarted = sum(any(event["type"] == "RoundRestarted" for event in turn.events) for turn in turns)
     resumed = sum(turn.connections > 1 for turn in turns)
-    with capsys.disabled():
-        print(f"\n{kills} kills, seed {seed}: {len(turns)} turns, {restarted} taken over, {resumed} read on, not completed: ", end="")
-        print(sum(outcome != "completed" for outcome in outcomes))
-    assert set(outcomes) == {"completed"}, f"seed {seed}"
+    logger.warning("%d kills, %d turns: %d taken over, %d read on", kills, len(turns), restarted, resumed)
+    assert unfinished == []
 
 
 async def stored_as_seen(client: ChatClient, chat: Chat) -> None:
@@ -123,13 +123,14 @@ async def stored_as_seen(client: ChatClient, chat: Chat) -> None:
         whole: Streamed = await client.events(turn.events[0]["turn_id"])
         assert whole.events == turn.events, turn.question
         assert whole.done, turn.question
-        assert whole.text == "".join(words(turn.question)), turn.question
+        assert whole.done["status"] != "completed" or whole.text == "".join(words(turn.question)), turn.question
     assert chat.conversation is not None
     messages = (await client.conversation(chat.conversation))["messages"]
     assert [message["content"] for message in messages if message["role"] == "user"] == [turn.question for turn in chat.turns]
-    assert [message["content"] for message in messages if message["role"] == "assistant"] == [
-        "".join(words(turn.question)) for turn in chat.turns
-    ]
+    replies = [message for message in messages if message["role"] == "assistant"]
+    assert [reply["turn_id"] for reply in replies] == [turn.events[0]["turn_id"] for turn in chat.turns]
+    for reply, turn in zip(replies, chat.turns, strict=True):
+        assert reply["status"] != "completed" or reply["content"] == "".join(words(turn.question)), turn.question
     assert {len(message["versions"]) for message in messages} == {1}
     ids = [message["id"] for message in messages]
     assert len(set(ids)) == len(ids)

@@ -59,7 +59,10 @@ def missing() -> str | None:
 
 def compose_command() -> tuple[str, ...] | None:
     """The plugin where there is one, else the program before it."""
-    if shutil.which("docker") and subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False).returncode == 0:
+    if (
+        shutil.which("docker")
+        and subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False).returncode == 0
+    ):
         return ("docker", "compose")
     return ("docker-compose",) if shutil.which("docker-compose") else None
 

@@ -52,4 +52,6 @@ def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
 
 
 if __name__ == "__main__":
-    uvicorn.run(Starlette(routes=[Route("/v1/chat/completions", complete, methods=["POST"])]), host="0.0.0.0", port=8000, log_level="warning")  # noqa: S104
+    uvicorn.run(
+        Starlette(routes=[Route("/v1/chat/completions", complete, methods=["POST"])]), host="0.0.0.0", port=8000, log_level="warning"
+    )
