@@ -33,6 +33,10 @@ class Turn:
     events: list[dict[str, Any]] = field(default_factory=list)
     connections: int = 0
 
+    def __str__(self) -> str:
+        told = [event for event in self.events if event["type"] not in ("TextDelta", "Citation")]
+        return f"{self.question}: {', '.join(event.get('code') or event['type'] for event in told)}"
+
     @property
     def ended(self) -> bool:
         return bool(self.events) and self.events[-1]["type"] == "Done"
@@ -109,7 +113,7 @@ async def test_parts_killed_under_chats_lose_no_turn_and_store_none_twice(  # OP
         await eventually(lambda: ready(client.http), TURN_SECONDS, every=0.2)
         for chat in chats:
             await stored_as_seen(client, chat)
-    unfinished = [turn.events for turn in turns if turn.events[-1]["status"] != "completed"]
+    unfinished = [str(turn) for turn in turns if turn.events[-1]["status"] != "completed"]
     restarted = sum(any(event["type"] == "RoundRestarted" for event in turn.events) for turn in turns)
     resumed = sum(turn.connections > 1 for turn in turns)
     logger.warning("%d kills, %d turns: %d taken over, %d read on", kills, len(turns), restarted, resumed)
