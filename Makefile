@@ -39,10 +39,11 @@ docs: $(VENV)/.dev  ## Write docs/reference anew from the code
 	$(PYTHON) -m docs.generate
 
 pins: $(VENV)/.dev  ## Write requirements/*.txt anew from pyproject.toml
-	@for extra in gateway agent retrieval notes contexts local dev; do \
-		$(PYTHON) -m piptools compile --quiet --extra $$extra --strip-extras --no-annotate --no-header \
-			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements/$$extra.txt pyproject.toml && \
-		sed -i -E '/^(marginalia|#)/d' requirements/$$extra.txt; \
+	@for name in shared gateway agent retrieval notes contexts embedder demo_model local dev; do \
+		extra=$$([ $$name = shared ] || echo --extra $$name); \
+		$(PYTHON) -m piptools compile --quiet $$extra --strip-extras --no-annotate --no-header \
+			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements/$$name.txt pyproject.toml && \
+		sed -i -E '/^(marginalia|#)/d' requirements/$$name.txt; \
 	done
 
 $(WEB)/dist/.built: $(WEB)/node_modules/.installed $(shell find $(WEB)/src -type f) $(addprefix $(WEB)/,index.html diagram.html vite.config.ts)

@@ -6,11 +6,12 @@ import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import uvloop
 
+from shared import pulse
 from shared.contracts.control import HEALTH, Health
 from shared.contracts.subject import Empty
 from shared.database import pool as database
@@ -58,8 +59,10 @@ async def joined(name: str, settings: ServiceSettings) -> AsyncIterator[Bus]:
     """This process on NATS; left in order."""
     bus = Bus(name, settings.nats_url, settings.nats_password)
     await bus.connect()
+    beating = nullcontext() if settings.pulse is None else background(pulse.beat(settings.pulse, bus.answers), "pulse")
     try:
-        yield bus
+        async with beating:
+            yield bus
     finally:
         await bus.stop()
 

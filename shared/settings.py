@@ -26,6 +26,11 @@ class ServiceSettings(SettingsWithSecrets):
     home: Path | None = Field(
         default=None, alias="MARGINALIA_HOME", description="Data directory; where traces are kept without a collector."
     )
+    pulse: Path | None = Field(
+        default=None,
+        alias="MARGINALIA_PULSE",
+        description="A file that is touched while the process is well; for a container's health check.",
+    )
     otlp_endpoint: str | None = Field(default=None, alias="OTEL_EXPORTER_OTLP_ENDPOINT", description="An OpenTelemetry collector.")
 
 

@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.support.agent_stack",
     "tests.support.traces",
     "tests.support.browser",
+    "tests.support.containers",
 ]
 
 
@@ -26,4 +27,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--writers", default="10", help="how many write one note at once")
     parser.addoption("--rounds", default="10", help="how often they do")
     parser.addoption("--edits", default="40", help="how many edits of another program come between our read and our write")
+    parser.addoption("--container-kills", default="4", help="how many containers are killed under chats, one every five seconds")
     parser.addoption("--power-cuts", default="5", help="how many disks are looked at as a power cut would leave them")
