@@ -155,7 +155,7 @@ class TurnRun:
 
     async def _finish(self, status: TurnStatus, failure: TurnFailure | ProviderFailure | None) -> None:
         span = tracing.current()
-        span.set_attributes({words.TURN_STATUS: status, words.TURN_ROUNDS: len(self._rounds)})
+        span.set_attribute(words.TURN_STATUS, status)
         if failure is not None:
             tracing.note_error(span, failure.code)
         ending = Ending(self.turn, self.log, self._store, self._rounds)
@@ -163,6 +163,9 @@ class TurnRun:
             await shielded(ending.write(status, failure), ENDING_SECONDS)
         except asyncio.CancelledError:
             logger.info("Turn %s was cancelled again while it ended", self.turn.id)
+        if span.is_recording():  # the deadline may have ended it
+            # Who counts the turn is the attempt whose end was stored.
+            span.set_attributes({words.TURN_STATUS: SUPERSEDED} if self.log.fenced else {words.TURN_ROUNDS: len(self._rounds)})
 
     async def _rounds_to_the_end(self) -> TurnStatus:
         await self._started()

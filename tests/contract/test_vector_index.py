@@ -18,6 +18,9 @@ from services.retrieval.vector_index import VectorIndex
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.index import DenseVector, Filter, Point, Search, SearchReply, SparseVector
 from shared.messaging.bus import Bus
+from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
+from tests.support.traces import Spans
 
 WORKSPACE, OTHER = uuid4(), uuid4()
 
@@ -176,3 +179,16 @@ async def test_a_server_that_is_not_there_is_a_passing_failure() -> None:
         assert raised.value.code is ErrorCode.UNAVAILABLE
     finally:
         await client.close()
+
+
+async def test_what_the_engine_does_on_a_question_is_a_span_of_its_trace(spans: Spans, index: VectorIndex) -> None:
+    # OP-1
+    with tracing.span(words.RETRIEVAL):
+        await index.upsert([point(1)])
+        await look(index, 1)
+    (trace,) = spans.traces
+    for operation in ("upsert", "search"):
+        span = trace.one(f"{operation} points")
+        assert trace.path(span)[0] == "retrieval"
+        assert (span.kind, span.attributes["db.system.name"], span.attributes["db.operation.name"]) == ("CLIENT", "qdrant", operation)
+        assert span.attributes.keys() <= set(words.POINTS.attributes)

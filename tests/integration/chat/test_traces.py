@@ -19,12 +19,13 @@ TURN = "invoke_agent marginalia"
 pytestmark = pytest.mark.usefixtures("spans")
 
 
-async def trace_of(spans: Spans, turn_id: str, attempts: int = 1) -> Trace:
-    """The trace of a turn, once its attempts and the requests for it have ended."""
+async def trace_of(spans: Spans, turn_id: str, attempts: int = 1, roots: int | None = 1) -> Trace:
+    """The trace of a turn, once its attempts, and with `roots` the request for it, have ended."""
 
     async def ended() -> Trace | None:
         for trace in spans.traces:
-            if sum(span.attributes.get("marginalia.turn.id") == turn_id for span in trace.spans) == attempts and len(trace.roots) == 1:
+            found = sum(span.attributes.get("marginalia.turn.id") == turn_id for span in trace.spans)
+            if found == attempts and roots in (None, len(trace.roots)):
                 return trace
         return None
 
@@ -178,6 +179,22 @@ async def test_a_turn_that_another_agent_goes_on_with_keeps_its_trace(spans: Spa
     assert [span.attributes["marginalia.turn.status"] for span in (first, second)] == ["superseded", "completed"]
     assert trace.path(first) == trace.path(second)
     assert trace.root.name == "POST /api/chat"
+
+
+async def test_an_attempt_whose_end_came_too_late_does_not_count_as_the_turns(spans: Spans, chat_stack: ChatStack) -> None:
+    gate = Gate()
+    chat_stack.provider.next(Script([chunk(content="Whole."), gate, chunk(finish_reason="stop"), usage_chunk()]), answer("Whole."))
+    async with asyncio.timeout(20), chat_stack.client.chat("Hi") as streamed:
+        await streamed.read(until="TextDelta")
+        turn_id = streamed.started["turn_id"]
+        # Another attempt is the turn's now, which the one at work learns only when it stores its end.
+        await chat_stack.execute("UPDATE turns SET attempt = attempt + 1 WHERE id = $1", turn_id)
+        gate.open()
+        (attempt,) = (await trace_of(spans, turn_id, roots=None)).named(TURN)
+        assert facts(attempt, "marginalia.turn.status", "marginalia.turn.rounds") == {
+            "marginalia.turn.status": "superseded",
+            "marginalia.turn.rounds": None,
+        }
 
 
 async def test_a_turn_that_waited_for_its_user_keeps_its_trace_and_is_linked_to_the_decision(spans: Spans, agent_stack: AgentStack) -> None:
