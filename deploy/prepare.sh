@@ -13,21 +13,18 @@ chmod 700 "$secrets"
 random() { od -An -tx1 -N24 /dev/urandom | tr -d ' \n'; }
 keep() { [ -s "$secrets/$1" ] || printf '%s\n' "$2" >"$secrets/$1"; }
 
-services="gateway agent retrieval notes contexts index"
+services="gateway agent retrieval notes contexts"
 for name in admin_password grafana_password qdrant_api_key postgres_password; do keep "$name" "$(random)"; done
-for service in $services; do keep "nats_${service}_password" "$(random)"; done
+for service in $services; do keep "postgres_${service}_password" "$(random)"; done
+for user in $services index; do keep "nats_${user}_password" "$(random)"; done
 # The bundled models need no key.
 keep provider_api_key none
 keep embedding_api_key none
 
 # What the servers read, made anew from the above.
-{
-    echo 'authorization { users: ['
-    for service in $services; do
-        printf '  { user: %s, password: "%s" }\n' "$service" "$(cat "$secrets/nats_${service}_password")"
-    done
-    echo '] }'
-} >"$secrets/nats_users"
+for user in $services index; do
+    printf 'nats_%s_password: "%s"\n' "$user" "$(cat "$secrets/nats_${user}_password")"
+done >"$secrets/nats_passwords"
 printf 'service:\n  api_key: "%s"\n' "$(cat "$secrets/qdrant_api_key")" >"$secrets/qdrant_config"
 
 owner=$(id -u):$(id -g)

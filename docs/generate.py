@@ -19,11 +19,13 @@ from services.notes.settings import NotesSettings
 from services.retrieval.settings import RetrievalSettings
 from shared.contracts.control import PING
 from shared.contracts.subject import Event, Query
+from shared.messaging.server_configuration import users_file
 from shared.secret_files import SUFFIX, is_secret
 from shared.settings import DatabaseSettings
 from shared.telemetry.vocabulary import ATTRIBUTES, SpanType
 
 REFERENCE = Path(__file__).parent / "reference"
+NATS_USERS = Path(__file__).parents[1] / "deploy" / "nats" / "users.conf"
 SETTINGS = {
     "gateway": GatewaySettings,
     "agent": AgentSettings,
@@ -33,9 +35,15 @@ SETTINGS = {
 }
 
 
-def pages() -> dict[str, str]:
-    """File name to text."""
-    return {"subjects.md": subjects(), "settings.md": settings(), "traces.md": traces(), "openapi.json": openapi()}
+def pages() -> dict[Path, str]:
+    """Every file that is made from the code, and its text."""
+    return {
+        REFERENCE / "subjects.md": subjects(),
+        REFERENCE / "settings.md": settings(),
+        REFERENCE / "traces.md": traces(),
+        REFERENCE / "openapi.json": openapi(),
+        NATS_USERS: users_file(),
+    }
 
 
 def subjects() -> str:
@@ -109,5 +117,5 @@ def openapi() -> str:
 
 
 if __name__ == "__main__":
-    for name, text in pages().items():
-        (REFERENCE / name).write_text(text, "utf-8")
+    for page, text in pages().items():
+        page.write_text(text, "utf-8")

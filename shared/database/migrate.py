@@ -3,7 +3,7 @@
 A service whose role owns its tables brings them up to date by itself. Where each service has a role of its own (`shared.database.roles`),
 the owner of the database does that, before a new version starts or while it waits:
 
-    python -m shared.database.migrate services.notes …
+    python -m shared.database.migrate [services.notes …]
 """
 
 import argparse
@@ -15,6 +15,7 @@ import sys
 from dataclasses import dataclass
 from importlib import resources
 
+from shared.contracts.subject import SERVICES
 from shared.database import roles
 from shared.database.pool import Connection, Pool, open_pool
 from shared.settings import DatabaseSettings, read
@@ -160,8 +161,8 @@ async def _migrate_all(settings: DatabaseSettings, packages: list[str]) -> None:
 def main() -> int:
     """The exit status: 0, or 1 (and one line) where files and history do not agree."""
     parser = argparse.ArgumentParser(prog="python -m shared.database.migrate", description="Brings tables up to date.")
-    parser.add_argument("packages", nargs="+", metavar="package", help="a service's, e.g. services.notes")
-    packages = parser.parse_args().packages
+    parser.add_argument("packages", nargs="*", metavar="package", help="a service's, e.g. services.notes; without any, those of all")
+    packages = parser.parse_args().packages or [f"services.{service}" for service in SERVICES]
     settings = read(DatabaseSettings)
     try:
         asyncio.run(_migrate_all(settings, packages))

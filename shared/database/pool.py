@@ -22,6 +22,7 @@ type Connection = PoolConnectionProxy[asyncpg.Record]
 ACQUIRE_SECONDS = 5.0
 RELEASE_SECONDS = 0.3
 PING_SECONDS = 1.0
+ROLE_SECONDS = 1.0
 COMMAND_SECONDS = 10.0
 SERVER_SETTINGS = {
     "statement_timeout": "10s",
@@ -55,7 +56,7 @@ class _Session(TracedConnection):
 
 
 async def open_pool(url: str, schema: str, *, size: int = 8) -> Pool:
-    """A pool whose connections see `schema`; waits until the database answers."""
+    """A pool whose connections see `schema`; waits until the database answers, and knows the role: it is made after the server began."""
     while True:
         try:
             return await asyncpg.create_pool(
@@ -72,6 +73,9 @@ async def open_pool(url: str, schema: str, *, size: int = 8) -> Pool:
         except UNAVAILABLE as error:
             logger.warning("The database does not answer yet: %s", type(error).__name__)
             await asyncio.sleep(0.3)
+        except asyncpg.InvalidAuthorizationSpecificationError as error:
+            logger.warning("The database does not know this role and its password yet: %s", type(error).__name__)
+            await asyncio.sleep(ROLE_SECONDS)
 
 
 async def _use_orjson(connection: Any) -> None:

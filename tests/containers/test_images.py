@@ -79,6 +79,7 @@ def test_each_container_sees_only_the_secrets_it_uses(containers: Containers) ->
     for service in SERVICES:
         mine = set(run("docker", "exec", containers.ids(service)[0], "ls", "/run/secrets").split())
         assert {name for name in mine if name.startswith("nats_")} == {f"nats_{service}_password"}
+        assert {name for name in mine if name.startswith("postgres_")} == {f"postgres_{service}_password"}
         assert ("provider_api_key" in mine) == (service == "agent")
         assert ("admin_password" in mine) == (service == "gateway")
 

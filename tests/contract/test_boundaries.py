@@ -28,7 +28,7 @@ def test_only_settings_and_mains_read_the_environment() -> None:
             ):
                 readers.add(path.relative_to(ROOT).as_posix())
     # Variables name the files of secrets, the providers' file names variables; the local stack hands its environment on to what it starts.
-    assert readers <= {"shared/secret_files.py", "services/agent/providers.py", "local/__main__.py", "local/settings.py"}, readers
+    assert readers <= {"shared/secret_files.py", "services/agent/providers.py", "local/backup.py", "local/settings.py"}, readers
 
 
 def test_wait_for_is_not_used() -> None:

@@ -12,8 +12,10 @@ from shared.contracts.subject import SERVICES
 
 ROOT = Path(__file__).parents[2]
 FILES = ("docker-compose.yml", "docker-compose.telemetry.yml")
+# These end when they are done.
+ONCE = {"migrations"}
 # Images that hold one program and no shell.
-WITHOUT_HEALTH_CHECK = {"collector", "jaeger"}
+WITHOUT_HEALTH_CHECK = {"collector", "jaeger"} | ONCE
 
 
 def services(file: str) -> dict[str, dict[str, Any]]:
@@ -23,17 +25,17 @@ def services(file: str) -> dict[str, dict[str, Any]]:
 
 
 def own() -> list[Any]:
-    return [pytest.param(service, id=name) for file in FILES for name, service in services(file).items()]
+    return [pytest.param(name, service, id=name) for file in FILES for name, service in services(file).items()]
 
 
-@pytest.mark.parametrize("service", own())
-def test_every_container_is_held_to_the_same_limits(service: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("name", "service"), own())
+def test_every_container_is_held_to_the_same_limits(name: str, service: dict[str, Any]) -> None:
     assert service["read_only"]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["mem_limit"]
     assert service["pids_limit"]
-    assert service["restart"] == "unless-stopped"
+    assert service["restart"] == ("on-failure" if name in ONCE else "unless-stopped")
     assert service["logging"]["options"]["max-size"]
 
 
@@ -51,9 +53,9 @@ def test_there_is_a_container_for_each_service_from_one_file() -> None:
         assert found[name]["build"]["args"]["SERVICE"] == name
 
 
-@pytest.mark.parametrize("service", own())
-def test_images_are_pinned_to_a_version(service: dict[str, Any]) -> None:
-    assert re.search(r":-?v?\d[\w.-]*\}?$", service["image"]), service["image"]
+@pytest.mark.parametrize(("name", "service"), own())
+def test_images_are_pinned_to_a_version(name: str, service: dict[str, Any]) -> None:
+    assert re.search(r":-?v?\d[\w.-]*\}?$", service["image"]), name
 
 
 def test_every_variable_of_the_files_is_documented() -> None:

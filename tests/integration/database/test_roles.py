@@ -237,3 +237,18 @@ async def test_what_cannot_be_done_is_said_in_one_line(database_url: str, tmp_pa
     assert status == 1
     assert said.startswith("roles: ")
     assert said.count("\n") == 1
+
+
+async def test_a_service_that_is_started_first_waits_for_its_role(database_url: str, caplog: pytest.LogCaptureFixture) -> None:  # OP-3
+    async with owned(database_url) as owner:
+        url = address(database_url, await roles.role_of(owner, "notes"), "its password")
+        opening = asyncio.create_task(open_pool(url, "notes", size=1))
+
+        async def refused() -> bool:
+            return "does not know this role" in caplog.text
+
+        await eventually(refused, 10)
+        await roles.establish(owner, dict.fromkeys(SERVICES, "its password"))
+        async with asyncio.timeout(10):
+            pool = await opening
+        await pool.close()
