@@ -44,6 +44,11 @@ def configuration(passwords: Mapping[str, str], store: str, *, administrator: st
     return json.dumps(fixed | settings, indent=1) + "\n"
 
 
+def tls(certificate: str, key: str) -> dict[str, Any]:
+    """The server's setting `tls`: nothing is said in the clear, the server's greeting included."""
+    return {"cert_file": certificate, "key_file": key, "handshake_first": True}
+
+
 def passwords_in(directory: Path) -> dict[str, str]:
     """The password of each user; those that are missing are made. Raises OSError."""
     return {user: credentials.password(password_file(directory, user))[0] for user in permissions.USERS}
@@ -67,11 +72,16 @@ def main() -> int:
     """The exit status: 0, or 1 (and one line) where the directory cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m shared.messaging.server_configuration", description=f"Writes {FILE}.")
     parser.add_argument("directory", type=Path, help="where the passwords are, or are to be made")
+    parser.add_argument("--certificate", help="of the server, as it sees the file; with --key, and TLS is asked of every client")
+    parser.add_argument("--key", help="of the certificate")
     parser.add_argument("--store", default=STORE, help="where the server keeps its streams (%(default)s)")
     arguments = parser.parse_args()
+    if (arguments.certificate is None) != (arguments.key is None):
+        parser.error("--certificate and --key go together")
     directory: Path = arguments.directory
+    encrypted: dict[str, Any] = {"tls": tls(arguments.certificate, arguments.key)} if arguments.certificate else {}
     try:
-        credentials.write_private(directory / FILE, configuration(passwords_in(directory), arguments.store))
+        credentials.write_private(directory / FILE, configuration(passwords_in(directory), arguments.store, **encrypted))
     except OSError as error:
         sys.stderr.write(f"{error.filename or directory}: {error.strerror}\n")
         return 1
