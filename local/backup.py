@@ -10,7 +10,6 @@ that had ended is in the tables. Passwords of the stores are made anew; those of
 
 import argparse
 import asyncio
-import os
 import shutil
 import subprocess
 import sys
@@ -35,12 +34,13 @@ VAULTS = "vaults"
 _READY_SECONDS = 60.0
 
 
-def save(home: Path, directory: Path) -> None:
+def save(settings: LocalSettings, directory: Path) -> None:
     """Back up what runs on the data directory. The backup appears when it is complete.
 
     Raises:
         StartError: nothing runs there, or the backup cannot be written.
     """
+    home = settings.home.absolute()
     url = endpoints_of(home).get("postgres")
     if url is None:
         raise StartError(f"nothing has run on {home} yet (MARGINALIA_HOME)")
@@ -52,15 +52,15 @@ def save(home: Path, directory: Path) -> None:
     draft = directory.with_name(f"{directory.name}.new")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        _write(draft, url, vaults)
+        _write(draft, url, vaults, settings.inherited)
         draft.rename(directory)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _write(draft: Path, url: str, vaults: Mapping[str, Path]) -> None:
+def _write(draft: Path, url: str, vaults: Mapping[str, Path], environment: Mapping[str, str]) -> None:
     draft.mkdir(mode=0o700, parents=True)
-    _run("pg_dump", url, "--format=custom", f"--file={draft / TABLES}")
+    _run(environment, "pg_dump", url, "--format=custom", f"--file={draft / TABLES}")
     for name, root in vaults.items():
         shutil.copytree(root, draft / VAULTS / name, symlinks=True, copy_function=_copied)
 
@@ -79,22 +79,22 @@ def restore(settings: LocalSettings, directory: Path) -> None:
             raise StartError(f"the data directory {home.path} holds data already; set MARGINALIA_HOME to a new one")
         if (directory / VAULTS).is_dir():
             shutil.copytree(directory / VAULTS, home.path / VAULTS, symlinks=True, dirs_exist_ok=True)
-        asyncio.run(_restore_tables(home, directory / TABLES))
+        asyncio.run(_restore_tables(home, directory / TABLES, settings.inherited))
     finally:
         home.close()
 
 
-async def _restore_tables(home: Home, dump: Path) -> None:
+async def _restore_tables(home: Home, dump: Path, environment: Mapping[str, str]) -> None:
     await end_predecessors(home)
     postgres = Postgres(home, free_port(), home.secret("postgres"))
-    supervisor = Supervisor(home, ROOT, {"PATH": os.environ.get("PATH", "")}, _say)
+    supervisor = Supervisor(home, ROOT, environment, _say)
     try:
         program = await postgres.program()
         supervisor.start(program)
         await supervisor.ready([program.name], _READY_SECONDS)
         # Whose the tables are and who may read them is the new owner's to say, at each start.
         whole = ("--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error")
-        await asyncio.to_thread(_run, "pg_restore", postgres.url, *whole, str(dump))
+        await asyncio.to_thread(_run, environment, "pg_restore", postgres.url, *whole, str(dump))
     finally:
         await supervisor.stop()
 
@@ -112,13 +112,14 @@ async def _served(url: str) -> dict[str, Path]:
     return {row["directory"]: Path(row["root"]) for row in rows}
 
 
-def _run(program: str, url: str, *arguments: str) -> None:
+def _run(environment: Mapping[str, str], program: str, url: str, *arguments: str) -> None:
     """One of PostgreSQL's own programs on a database; its password is in no command line."""
     parts = urlsplit(url)
     address = urlunsplit(parts._replace(netloc=f"{parts.username}@{parts.hostname}:{parts.port}"))
-    environment: Mapping[str, str] = {**os.environ, "PGPASSWORD": unquote(parts.password or "")}
     command = (str(find_binaries() / program), f"--dbname={address}", *arguments)
-    ended = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
+    ended = subprocess.run(
+        command, env={**environment, "PGPASSWORD": unquote(parts.password or "")}, stderr=subprocess.PIPE, text=True, check=False
+    )
     if ended.returncode != 0:
         raise StartError(" ".join(ended.stderr.split())[:500])
 
@@ -145,7 +146,7 @@ def main() -> int:
     directory: Path = arguments.directory.absolute()
     try:
         if arguments.command == "save":
-            save(settings.home.absolute(), directory)
+            save(settings, directory)
         else:
             restore(settings, directory)
     except (StartError, SecretFileError) as error:

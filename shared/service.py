@@ -57,7 +57,7 @@ def settled(name: str) -> None:
 @asynccontextmanager
 async def joined(name: str, settings: ServiceSettings) -> AsyncIterator[Bus]:
     """This process on NATS; left in order."""
-    bus = Bus(name, settings.nats_url, settings.nats_password)
+    bus = Bus(name, settings.nats_url, settings.nats_password, settings.tls)
     await bus.connect()
     beating = nullcontext() if settings.pulse is None else background(pulse.beat(settings.pulse, bus.answers), "pulse")
     try:

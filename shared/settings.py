@@ -1,10 +1,11 @@
 """What every service is told by its environment. A service's own settings extend these; only a `__main__` builds one."""
 
+import ssl
 import sys
 from pathlib import Path
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit, urlunsplit
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, FilePath, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.secret_files import SecretFileError, SettingsWithSecrets
@@ -23,6 +24,11 @@ class ServiceSettings(SettingsWithSecrets):
         alias="NATS_PASSWORD",
         description="The password of this service's user, which has its name; without one, whatever `NATS_URL` holds.",
     )
+    ca: FilePath | None = Field(
+        default=None,
+        alias="MARGINALIA_CA",
+        description="A PEM file with who may certify NATS, PostgreSQL and Qdrant; with it nothing is said to them but over TLS.",
+    )
     home: Path | None = Field(
         default=None, alias="MARGINALIA_HOME", description="Data directory; where traces are kept without a collector."
     )
@@ -32,6 +38,21 @@ class ServiceSettings(SettingsWithSecrets):
         description="A file that is touched while the process is well; for a container's health check.",
     )
     otlp_endpoint: str | None = Field(default=None, alias="OTEL_EXPORTER_OTLP_ENDPOINT", description="An OpenTelemetry collector.")
+
+    @field_validator("ca")
+    @classmethod
+    def _usable(cls, ca: Path | None) -> Path | None:
+        if ca is not None:
+            try:
+                ssl.create_default_context(cafile=ca)
+            except OSError:
+                raise ValueError("The file holds no certificates that can be read") from None
+        return ca
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """How to check whom one talks to, where that is to be checked."""
+        return None if self.ca is None else ssl.create_default_context(cafile=self.ca)
 
 
 class DatabaseSettings(ServiceSettings):
@@ -49,12 +70,15 @@ class DatabaseSettings(ServiceSettings):
     @property
     def database(self) -> str:
         """The address with all that is needed to connect."""
-        if self.database_password is None:
-            return self.database_url
         parts = urlsplit(self.database_url)
-        user, _, hosts = parts.netloc.rpartition("@")
-        name = user.partition(":")[0]
-        return urlunsplit(parts._replace(netloc=f"{name}:{quote(self.database_password.get_secret_value(), safe='')}@{hosts}"))
+        if self.database_password is not None:
+            user, _, hosts = parts.netloc.rpartition("@")
+            password = quote(self.database_password.get_secret_value(), safe="")
+            parts = parts._replace(netloc=f"{user.partition(':')[0]}:{password}@{hosts}")
+        if self.ca is not None and "sslmode" not in parse_qs(parts.query):
+            checked = urlencode({"sslmode": "verify-full", "sslrootcert": str(self.ca.absolute())})
+            parts = parts._replace(query="&".join(filter(None, (parts.query, checked))))
+        return urlunsplit(parts)
 
 
 def read[Settings: BaseSettings](kind: type[Settings]) -> Settings:

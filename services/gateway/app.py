@@ -116,7 +116,7 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         app = create_app(settings, bus, pool, accounts, Metrics(), streams, door)
         server = Server(_configuration(app, settings))
         serving = asyncio.create_task(server.serve())
-        logger.info("Listening on http://%s:%d", settings.host, settings.port)
+        logger.info("Listening on %s://%s:%d", settings.scheme, settings.host, settings.port)
         settled(NAME)
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -131,6 +131,8 @@ def _configuration(app: ASGIApp, settings: GatewaySettings) -> uvicorn.Config:
         app,
         host=settings.host,
         port=settings.port,
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.key,
         loop="none",
         http=HeadLimits,
         ws="none",

@@ -87,7 +87,8 @@ async def _engine(settings: RetrievalSettings, client: Client, stack: AsyncExitS
     # 60 MB of memory that only this needs.
     from services.retrieval import server_index
 
-    qdrant = server_index.connect(settings.qdrant_url, settings.qdrant_api_key.get_secret_value() if settings.qdrant_api_key else None)
+    key = settings.qdrant_api_key.get_secret_value() if settings.qdrant_api_key else None
+    qdrant = server_index.connect(settings.qdrant_url, key, settings.tls)
     stack.push_async_callback(qdrant.close)
     return server_index.ServerIndex(qdrant)
 

@@ -1,6 +1,7 @@
 """A Qdrant server. The same points as in the embedded engine, in one collection."""
 
 import base64
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -22,9 +23,10 @@ SPARSE = "bm25"
 WRITE_SECONDS = 30
 
 
-def connect(url: str, api_key: str | None) -> AsyncQdrantClient:
+def connect(url: str, api_key: str | None, tls: ssl.SSLContext | None = None) -> AsyncQdrantClient:
     """A client that asks nothing before it is needed."""
-    return AsyncQdrantClient(url=url, api_key=api_key, timeout=WRITE_SECONDS, check_compatibility=False)
+    verify: Any = True if tls is None else tls
+    return AsyncQdrantClient(url=url, api_key=api_key, timeout=WRITE_SECONDS, check_compatibility=False, verify=verify)
 
 
 class ServerIndex:

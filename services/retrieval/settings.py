@@ -1,6 +1,6 @@
 """What retrieval is told by its environment."""
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
 from shared.settings import DatabaseSettings
 
@@ -17,3 +17,9 @@ class RetrievalSettings(DatabaseSettings):
     embedding_model: str = Field(
         default="multilingual-e5-small+all-minilm-l6-v2", alias="EMBEDDING_MODEL", description="The model to ask for."
     )
+
+    @model_validator(mode="after")
+    def _encrypted(self) -> "RetrievalSettings":
+        if self.ca is not None and (self.qdrant_url or "").startswith("http://"):
+            raise ValueError("With MARGINALIA_CA, QDRANT_URL must begin with https://")
+        return self

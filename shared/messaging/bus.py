@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 import logging
 import os
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from faststream.nats import NatsBroker, NatsMessage
-from faststream.nats.security import NatsUserPassword
+from faststream.nats.security import NatsSecurity, NatsUserPassword
 from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -41,6 +42,8 @@ DRAIN_SECONDS = 5.0
 # A frozen server is noticed at the third ping without an answer: within 15 s.
 PING_SECONDS = 4
 RECONNECT_SECONDS = 0.25
+# nats-py tries again by itself, but waits for ever on a connection whose certificate it has refused.
+CONNECT_SECONDS = 5.0
 EXIT_CONNECTION_LOST = 70
 
 
@@ -55,10 +58,10 @@ class Route[Q: Message, R: Message]:
 class Bus:
     """See the module. `name` is the service's: its queue group, how it shows in the server's connection list, and with a password its user.
 
-    `url` may be several, separated by commas.
+    `url` may be several, separated by commas. With `tls` nothing is said before the server has shown its certificate.
     """
 
-    def __init__(self, name: str, url: str, password: SecretStr | None = None) -> None:
+    def __init__(self, name: str, url: str, password: SecretStr | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.name = name
         self.cancellations = Cancellations()
         self._reconnected: list[Callable[[], Awaitable[None]]] = []
@@ -71,7 +74,7 @@ class Bus:
         self._broker = NatsBroker(
             url.split(","),
             name=name,
-            security=None if password is None else NatsUserPassword(name, password.get_secret_value()),
+            security=_security(name, password, tls),
             max_reconnect_attempts=-1,
             reconnect_time_wait=RECONNECT_SECONDS,  # type: ignore[arg-type]  # fractions work, the stub says int
             ping_interval=PING_SECONDS,
@@ -118,7 +121,13 @@ class Bus:
 
     async def connect(self) -> None:
         """Connect, however long the server takes to appear, and listen for cancels."""
-        await self._broker.connect()
+        while True:
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await self._broker.connect()
+                break
+            except TimeoutError:
+                logger.warning("NATS does not answer yet")
         self.client = Client(self.nats)
         await self.cancellations.listen(self.nats)
 
@@ -257,6 +266,13 @@ class Bus:
         # nats-py closes for good after some protocol errors. A process that hears nothing must not look alive.
         logger.critical("The connection to NATS was closed for good; leaving, to be started again")
         os._exit(EXIT_CONNECTION_LOST)
+
+
+def _security(name: str, password: SecretStr | None, tls: ssl.SSLContext | None) -> NatsSecurity | None:
+    """TLS comes first where it is wanted: nats-py would else say its password in the clear to a server that does not ask for TLS."""
+    if password is not None:
+        return NatsUserPassword(name, password.get_secret_value(), ssl_context=tls, tls_handshake_first=tls is not None)
+    return None if tls is None else NatsSecurity(ssl_context=tls, tls_handshake_first=True)
 
 
 def _scope_of(message: NatsMessage) -> str:

@@ -8,7 +8,7 @@ checks sequence numbers, and a turn that has ended is read from the database.
 import asyncio
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nats.aio.client import Client as Nats
 from nats.errors import Error as NatsError
@@ -21,6 +21,10 @@ logger = logging.getLogger(__name__)
 
 DAY = 24 * 3600.0
 GIB = 1024**3
+REPLICAS = 3
+# Of JetStream's errors: replicas take a cluster; the stream is there with other settings.
+NO_CLUSTER = 10074
+OTHER_SETTINGS = 10058
 
 STREAMS: dict[str, StreamConfig] = {
     chat.STREAM: StreamConfig(
@@ -58,15 +62,19 @@ class Stored:
 
 
 async def ensure(nats: Nats, name: str) -> None:
-    """Have the stream, with its settings; waits until JetStream answers."""
-    config = STREAMS[name]
+    """Have the stream, with its settings, on three servers of a cluster; waits until JetStream answers."""
+    # What is replicated is not written behind: another server has it.
+    config = replace(STREAMS[name], num_replicas=REPLICAS, persist_mode=None)
     js = nats.jetstream(timeout=5)
     while True:
         try:
             await js.add_stream(config)
             return
         except APIError as error:
-            if error.err_code == 10058:  # the name is in use with other settings
+            if error.err_code == NO_CLUSTER:
+                config = STREAMS[name]
+                continue
+            if error.err_code == OTHER_SETTINGS:
                 await js.update_stream(config)
                 return
             logger.warning("JetStream refused the stream %s: %s", name, error.description)

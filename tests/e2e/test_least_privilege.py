@@ -3,15 +3,10 @@
 import json
 from pathlib import Path
 
-from tests.support.local_stack import LocalStack, local_stack
+from tests.support.local_stack import local_stack
 
 NOTE = "# Tea\n\nGreen tea is brewed at 80 °C.\n"
 PROGRAMS = ("gateway", "agent", "retrieval", "notes", "contexts", "index")
-
-
-def environment(stack: LocalStack, name: str) -> dict[str, str]:
-    variables = Path(f"/proc/{stack.pid(name)}/environ").read_bytes().decode().split("\0")
-    return dict(variable.split("=", 1) for variable in variables if variable)
 
 
 async def test_everything_works_and_each_service_holds_its_own_password_alone(tmp_path: Path) -> None:
@@ -44,6 +39,6 @@ async def test_everything_works_and_each_service_holds_its_own_password_alone(tm
 
         endpoints = json.loads((stack.home / "endpoints.json").read_text())
         for name in PROGRAMS:
-            variables = environment(stack, name)
+            variables = stack.environment(name)
             assert variables["NATS_PASSWORD_FILE"].endswith(f"/nats_{name}_password")
             assert endpoints["nats"] not in variables.values()

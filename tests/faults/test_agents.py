@@ -1,7 +1,6 @@
 """Two agents, and the one that is in the middle of an answer is killed or frozen: the other goes on, and every reader sees one log."""
 
 import asyncio
-import json
 import os
 import random
 import signal
@@ -149,9 +148,7 @@ class Agents:
 async def two_agents(tmp_path: Path, provider: ScriptedProvider, vault: Path) -> AsyncIterator[tuple[LocalStack, Agents]]:
     model = {"MODEL_BASE_URL": provider.base_url, "MODEL_NAME": "scripted"}
     async with local_stack(tmp_path / "home", {"MARGINALIA_VAULTS": str(vault), **model}) as stack:
-        endpoints = json.loads((stack.home / "endpoints.json").read_text())
-        environment = {**os.environ, **model, "NATS_URL": endpoints["nats"], "DATABASE_URL": endpoints["postgres"]}
-        agents = Agents(stack, environment, tmp_path / "agent-2.log")
+        agents = Agents(stack, stack.environment("agent"), tmp_path / "agent-2.log")
         await agents.start()
         try:
             await agents.both_there()

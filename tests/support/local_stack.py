@@ -33,6 +33,11 @@ class LocalStack:
     def pid(self, name: str) -> int:
         return int((self.home / "run" / f"{name}.pid").read_text())
 
+    def environment(self, name: str) -> dict[str, str]:
+        """The variables that one of its processes was given."""
+        variables = Path(f"/proc/{self.pid(name)}/environ").read_bytes().decode().split("\0")
+        return dict(variable.split("=", 1) for variable in variables if variable)
+
     async def kill(self, name: str) -> int:
         """kill -9 of one of its processes; the process id that was."""
         pid = self.pid(name)
