@@ -14,6 +14,7 @@ from tests.support.chat_client import PASSWORD
 from tests.support.hostile_html import HOSTILE
 from tests.support.polling import eventually
 from tests.support.scripted_provider import DONE, Gate, Script, answer, calls, chunk, streamed, tool_calls, usage_chunk
+from tests.unit.contexts.evidence import response
 
 CODE = 'def brew(leaf: str) -> str:\n\n    """Two spaces  here."""\n\treturn f"{leaf} & <water>"\n'
 
@@ -467,6 +468,10 @@ async def test_administrators_see_the_index_searches_contexts_and_accounts(web: 
         await expect(page.get_by_role("heading", name=re.compile("^E1 · "))).to_be_visible()
         await page.get_by_role("button", name="Check here").click()
         await expect(page.get_by_text("the body is the one that was prepared")).to_be_visible()
+        web.provider.next(Script(body=response("Forty minutes [E1].")))
+        await page.get_by_role("button", name="Ask the model").dblclick(delay=5)
+        await expect(page.get_by_text("An answer that cites known passages")).to_be_visible()
+        await expect(page.get_by_text("Forty minutes [E1].")).to_have_count(1)
         await window.shot("admin-context")
         await page.get_by_role("link", name="Accounts").click()
         await page.get_by_label("Name").fill("reader")

@@ -28,6 +28,18 @@ async def set_visible(page: Page, visible: bool) -> None:
     )
 
 
+async def refuse(page: Page, addresses: str) -> asyncio.Event:
+    """A service behind these is away from now on; the event is set at the first refusal."""
+    refused = asyncio.Event()
+
+    async def away(route: Route) -> None:
+        await route.fulfill(status=503, content_type="application/problem+json", body='{"code": "unavailable", "detail": "Away."}')
+        refused.set()
+
+    await page.route(addresses, away)
+    return refused
+
+
 async def imported(web: Client, title: str, *messages: tuple[str, str]) -> str:
     body = {"title": title, "messages": [{"role": role, "content": content} for role, content in messages]}
     made = await web.stack.client.http.post("/api/chat/conversations/import", json=body)
@@ -103,6 +115,38 @@ async def test_a_window_goes_on_after_somebody_signed_in_anew_in_another(web: Cl
         await expect(other.get_by_role("heading", name="Ask your notes")).to_be_visible()
         await say(page, "Still there?")
         await expect(replies(page).get_by_text("Hello.")).to_be_visible()
+
+
+async def test_another_account_in_the_same_browser_sees_nothing_of_the_former_one(web: Client) -> None:
+    body = {"username": "second", "password": "long enough it is", "role": "member"}
+    assert (await web.stack.client.http.post("/api/accounts", json=body)).status_code == 201
+    async with web.context() as context:
+        page = (await web.open(context)).page
+        await page.get_by_label("Message", exact=True).fill("For my eyes only")
+        other = (await web.open(context)).page
+        await other.get_by_role("button", name="Sign out").click()
+        await other.get_by_label("Name").fill("second")
+        await other.get_by_label("Password").fill("long enough it is")
+        await other.keyboard.press("Enter")
+        await expect(other.get_by_role("button", name="Sign out (second)")).to_be_visible()
+        await page.get_by_role("button", name="Send").click(force=True, no_wait_after=True)
+        await expect(page.get_by_role("button", name="Sign out (second)")).to_be_visible()
+        await expect(page.get_by_label("Message", exact=True)).to_have_value("")
+        listed = await page.request.get(f"{web.stack.base_url}/api/chat/conversations")
+        assert (await listed.json())["items"] == []
+
+
+async def test_searches_are_looked_through_page_by_page(web: Client) -> None:
+    for number in range(52):
+        made = await web.stack.client.http.post("/api/retrieval/runs", json={"mode": "keyword", "query": f"search {number}"})
+        assert made.status_code == 201
+    async with web.window("/#/admin/runs") as window:
+        page = window.page
+        await expect(page.get_by_role("link", name="search 51", exact=True)).to_be_visible()
+        await page.get_by_role("button", name="Next page").click()
+        await expect(page.get_by_role("link", name="search 0", exact=True)).to_be_visible()
+        await expect(page.get_by_role("button", name="Next page")).to_be_disabled()
+        await expect(page.get_by_role("link", name="Administration")).to_have_attribute("aria-current", "page")
 
 
 async def test_a_session_that_ends_while_somebody_writes_says_so_and_keeps_the_draft(web: Client) -> None:  # UI-5
@@ -224,13 +268,7 @@ async def test_a_note_that_cannot_be_read_for_a_while_stays_and_is_then_as_it_is
         panel = page.get_by_role("complementary")
         await page.get_by_role("button", name="Outage").click()
         await expect(panel.get_by_text("First text.")).to_be_visible()
-        refused = asyncio.Event()
-
-        async def refuse(route: Route) -> None:
-            await route.fulfill(status=503, content_type="application/problem+json", body='{"code": "unavailable", "detail": "Away."}')
-            refused.set()
-
-        await page.route("**/notes/Outage.md", refuse)
+        refused = await refuse(page, "**/notes/Outage.md")
         note.write_text("# Outage\n\nSecond text.\n")
         await asyncio.wait_for(refused.wait(), 15)
         await expect(panel.get_by_text("First text.")).to_be_visible()
@@ -248,13 +286,7 @@ async def test_a_note_is_live_again_after_the_gateway_was_away(web: Client) -> N
         panel = page.get_by_role("complementary")
         await page.get_by_role("button", name="Alive").click()
         await expect(panel.get_by_text("First text.")).to_be_visible()
-        refused = asyncio.Event()
-
-        async def refuse(route: Route) -> None:
-            await route.fulfill(status=503, content_type="application/problem+json", body='{"code": "unavailable", "detail": "Away."}')
-            refused.set()
-
-        await page.route("**/api/workspaces/*/events", refuse)
+        refused = await refuse(page, "**/api/workspaces/*/events")
         await web.stack.kill("gateway")
         await asyncio.wait_for(refused.wait(), 30)
         await web.stack.ready()
@@ -452,10 +484,11 @@ async def test_a_waiting_change_does_not_hide_what_another_window_does(web: Clie
 async def test_a_long_conversation_is_printed_whole(web: Client) -> None:
     text = "\n\n".join(f"Paragraph {number}." for number in range(200))
     conversation = await imported(web, "Printed", ("user", "Question?"), ("assistant", text))
-    async with web.window(f"/#/c/{conversation}") as window:
+    async with web.window(f"/#/c/{conversation}", color_scheme="dark") as window:
         page = window.page
         await expect(replies(page).get_by_text("Paragraph 199.")).to_be_visible()
         await page.emulate_media(media="print")
+        assert await page.evaluate("getComputedStyle(document.body).color") == "rgb(36, 33, 28)"  # dark ink, whatever the screen is
         cut = """() => [...document.querySelectorAll("body, .shell, .middle, .main, .conversation, .scroller")]
             .filter((one) => one.scrollHeight > one.clientHeight + 1 && getComputedStyle(one).overflowY !== "visible")
             .map((one) => one.className)"""

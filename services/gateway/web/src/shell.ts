@@ -193,8 +193,10 @@ export class Shell {
 
   private markCurrent(): void {
     const here = location.hash || "#/";
+    const isAdmin = here.startsWith("#/admin"); // of whose tabs the link names the first
     for (const link of this.element.querySelectorAll<HTMLAnchorElement>(".side a")) {
-      if (link.getAttribute("href") === here) link.setAttribute("aria-current", "page");
+      const to = link.getAttribute("href")!;
+      if (to === here || (isAdmin && to.startsWith("#/admin"))) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
   }

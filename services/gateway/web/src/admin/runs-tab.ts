@@ -1,10 +1,9 @@
 /** Stored searches: made here or by programs, each with what it found. */
 
 import { ask } from "../api";
-import type { Page } from "../contracts";
 import { field, form, h } from "../dom";
 import { moment, number, t } from "../i18n";
-import { code, filled, table } from "./table";
+import { code, filled, paged, table } from "./table";
 
 export interface Run {
   id: string;
@@ -33,11 +32,10 @@ function search(): HTMLElement {
 }
 
 function allRuns(): HTMLElement {
-  return filled(async () => {
-    const { items } = await ask<Page<Run>>("/api/retrieval/runs?page=1&page_size=50");
+  return paged<Run>("/api/retrieval/runs", (items) => {
     const rows = items.map((run) => [h("a", { href: `#/admin/runs/${run.id}` }, run.query.slice(0, 120)), t(`admin.mode.${run.mode}`), t(`admin.status.${run.status}`), t("charts.ms", { n: number(run.took_ms) }), moment(run.created_at)]);
-    return [table([t("admin.query"), t("admin.mode"), t("admin.status"), t("admin.took"), t("admin.when")], rows, t("admin.runs"))];
-  }).element;
+    return table([t("admin.query"), t("admin.mode"), t("admin.status"), t("admin.took"), t("admin.when")], rows, t("admin.runs"));
+  });
 }
 
 function oneRun(id: string): HTMLElement {
@@ -63,11 +61,17 @@ function oneRun(id: string): HTMLElement {
 }
 
 function prepare(run: Run): HTMLElement {
-  const model = h("input", { required: true, value: localStorage.getItem("marginalia.model") ?? "", placeholder: "gpt-5", maxlength: 128 });
+  const known = h("datalist", { id: "models" });
+  const model = h("input", { required: true, value: localStorage.getItem("marginalia.model") ?? "", maxlength: 128, list: "models" });
+  void ask<{ items: { models: string[] }[] }>("/api/providers").then(({ items }) => {
+    const models = items.flatMap((provider) => provider.models);
+    known.append(...models.map((one) => h("option", { value: one })));
+    model.value ||= models[0] ?? "";
+  });
   const make = async (): Promise<void> => {
     localStorage.setItem("marginalia.model", model.value);
     const made = await ask<{ id: string }>("/api/rag/contexts", { method: "POST", body: { retrieval_run_id: run.id, completion: { model: model.value } } });
     location.hash = `#/admin/contexts/${made.id}`;
   };
-  return form({ class: "form-row" }, make, field(t("admin.model"), model), h("button", { class: "button" }, t("admin.prepare")));
+  return form({ class: "form-row" }, make, field(t("admin.model"), model), known, h("button", { class: "button" }, t("admin.prepare")));
 }
