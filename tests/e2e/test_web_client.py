@@ -7,25 +7,16 @@ tells what the policy of content has stopped.
 import re
 
 import pytest
-from playwright.async_api import Locator, Page, Route, expect
+from playwright.async_api import Page, Route, expect
 
-from tests.support.browser import Client, say
+from tests.support.browser import Client, replies, say
 from tests.support.chat_client import PASSWORD
 from tests.support.hostile_html import HOSTILE
 from tests.support.polling import eventually
-from tests.support.scripted_provider import DONE, Gate, Script, answer, calls, chunk, tool_calls, usage_chunk
+from tests.support.scripted_provider import DONE, Gate, Script, answer, calls, chunk, streamed, tool_calls, usage_chunk
+from tests.unit.contexts.evidence import response
 
 CODE = 'def brew(leaf: str) -> str:\n\n    """Two spaces  here."""\n\treturn f"{leaf} & <water>"\n'
-
-
-def streamed(*steps: str | Gate) -> Script:
-    """An answer in these pieces, held at the gates."""
-    texts = [chunk(content=step) if isinstance(step, str) else step for step in steps]
-    return Script([chunk(role="assistant", content=""), *texts, chunk(finish_reason="stop"), usage_chunk(), DONE])
-
-
-def replies(page: Page) -> Locator:
-    return page.get_by_role("article", name="Answer")
 
 
 async def is_narrower_than_the_window(page: Page) -> bool:
@@ -477,12 +468,16 @@ async def test_administrators_see_the_index_searches_contexts_and_accounts(web: 
         await expect(page.get_by_role("heading", name=re.compile("^E1 · "))).to_be_visible()
         await page.get_by_role("button", name="Check here").click()
         await expect(page.get_by_text("the body is the one that was prepared")).to_be_visible()
+        web.provider.next(Script(body=response("Forty minutes [E1].")))
+        await page.get_by_role("button", name="Ask the model").dblclick(delay=5)
+        await expect(page.get_by_text("An answer that cites known passages")).to_be_visible()
+        await expect(page.get_by_text("Forty minutes [E1].")).to_have_count(1)
         await window.shot("admin-context")
         await page.get_by_role("link", name="Accounts").click()
         await page.get_by_label("Name").fill("reader")
         await page.get_by_label(re.compile("^Password")).fill("long enough it is")
         await page.get_by_role("button", name="Make an account").click()
-        await expect(page.get_by_role("cell", name="reader")).to_be_visible()
+        await expect(page.get_by_role("group", name="Accounts").get_by_role("cell", name="reader")).to_be_visible()
         await page.get_by_role("link", name="Charts").click()
         await expect(page.get_by_role("img", name=re.compile("Time of a search"))).to_be_visible()
         await window.shot("admin-charts")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request, async_playwright, expect
 
 from services.gateway import web_client
 from tests.support.chat_client import PASSWORD
@@ -187,3 +187,8 @@ async def say(page: Page, text: str) -> None:
     field = page.get_by_label("Message", exact=True)
     await field.fill(text)
     await field.press("Enter")
+
+
+def replies(page: Page) -> Locator:
+    """The answers that are shown, first to last."""
+    return page.get_by_role("article", name="Answer")

@@ -113,6 +113,12 @@ def answer(*texts: str, thinking: str = "", usage: bool = True) -> Script:
     return Script([*steps, DONE])
 
 
+def streamed(*steps: str | Gate) -> Script:
+    """An answer in these pieces, held at the gates."""
+    texts = [chunk(content=step) if isinstance(step, str) else step for step in steps]
+    return Script([chunk(role="assistant", content=""), *texts, chunk(finish_reason="stop"), usage_chunk(), DONE])
+
+
 def call_fragments(*queries: str, name: str = "rag_search", prefix: str = "call") -> list[Step]:
     """Parallel calls of the search tool, their arguments in two fragments each."""
     steps: list[Step] = []

@@ -15,10 +15,23 @@ export class Problem extends Error {
 }
 
 let csrfToken = "";
+let account = "";
 let onSignedOut: () => void = () => undefined;
 
 export function began(session: Session): void {
   csrfToken = session.csrf_token;
+  account = session.account.id;
+}
+
+/** Somebody signed in anew in another window. The same person goes on here; for another one everything is another. */
+async function beganElsewhere(): Promise<boolean> {
+  const session = await ask<Session>("/api/auth/session");
+  if (session.account.id !== account) {
+    location.reload();
+    return false;
+  }
+  began(session);
+  return true;
 }
 
 /** What to do when the session has ended. */
@@ -29,22 +42,29 @@ export function whenSignedOut(callback: () => void): void {
 export interface Options { method?: string; body?: unknown; headers?: Record<string, string>; signal?: AbortSignal }
 
 /** The raw answer, where it is a success. */
-export async function send(path: string, { method = "GET", body, headers = {}, signal }: Options = {}): Promise<Response> {
+export async function send(path: string, options: Options = {}): Promise<Response> {
+  const response = await sent(path, options);
+  if (response.ok) return response;
+  const problem = await problemOf(response, path);
+  if (problem.code !== "csrf_rejected" || !(await beganElsewhere())) throw problem;
+  const again = await sent(path, options);
+  if (again.ok) return again;
+  throw await problemOf(again, path);
+}
+
+async function sent(path: string, { method = "GET", body, headers = {}, signal }: Options): Promise<Response> {
   const all: Record<string, string> = { Accept: "application/json, text/event-stream", ...headers };
   if (method !== "GET") all["X-CSRF-Token"] = csrfToken;
   if (body !== undefined) all["Content-Type"] = "application/json";
-  let response: Response;
   try {
     const init: RequestInit = { method, headers: all, credentials: "same-origin", cache: "no-store" };
     if (body !== undefined) init.body = JSON.stringify(body);
     if (signal) init.signal = signal;
-    response = await fetch(path, init);
+    return await fetch(path, init);
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Problem(0, "unreachable", t("error.unreachable"));
   }
-  if (response.ok) return response;
-  throw await problemOf(response, path);
 }
 
 async function problemOf(response: Response, path: string): Promise<Problem> {

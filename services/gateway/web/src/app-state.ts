@@ -1,6 +1,7 @@
 /** What the whole client knows: who is signed in, what they prefer, which workspaces there are. */
 
 import type { Account, Preferences, Workspace } from "./contracts";
+import { t } from "./i18n";
 
 export const state: { account: Account | null; preferences: Preferences; workspaces: Workspace[] } = {
   account: null,
@@ -11,6 +12,11 @@ export const state: { account: Account | null; preferences: Preferences; workspa
 export function workspaceName(id: string | null): string {
   const found = state.workspaces.find((one) => one.id === id);
   return found ? found.title : "";
+}
+
+/** The title, with a word where its vault is away. */
+export function workspaceLabel(workspace: Workspace): string {
+  return workspace.available ? workspace.title : t("chat.workspace.away", { title: workspace.title });
 }
 
 /** Where somebody's notes most likely are. */

@@ -2,6 +2,7 @@
 
 export type Child = Node | string | null | undefined | false;
 type Handler = (event: never) => unknown;
+type Work = (event: MouseEvent) => unknown;
 export type Props = Record<string, string | number | boolean | null | undefined | Handler>;
 
 function apply(element: Element, props: Props, children: Child[]): void {
@@ -53,12 +54,44 @@ export function icon(name: IconName): SVGElement {
 }
 
 /** A button that shows a picture, with a name for those who cannot see it. */
-export function iconButton(name: IconName, label: string, onclick: (event: MouseEvent) => unknown, props: Props = {}): HTMLButtonElement {
-  return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...props }, icon(name));
+export function iconButton(name: IconName, label: string, work: Work, props: Props = {}): HTMLButtonElement {
+  return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick: oneAtATime(work), ...props }, icon(name));
 }
 
-export function button(label: string, onclick: (event: MouseEvent) => unknown, props: Props = {}): HTMLButtonElement {
-  return h("button", { type: "button", class: "button", onclick, ...props }, label);
+export function button(label: string, work: Work, props: Props = {}): HTMLButtonElement {
+  return h("button", { type: "button", class: "button", onclick: oneAtATime(work), ...props }, label);
+}
+
+/** Whoever clicks twice wants it once: while the work goes on, another event does nothing. What fails is left unhandled, and told by the shell. */
+function oneAtATime<E extends Event>(work: (event: E) => unknown): (event: E) => void {
+  let busy = false;
+  return (event) => {
+    if (busy) return;
+    const done = work(event);
+    if (!(done instanceof Promise)) return;
+    busy = true;
+    void done.finally(() => (busy = false));
+  };
+}
+
+/** A form that is sent once at a time, and says by itself why it failed. */
+export function form(props: Props, submit: (form: HTMLFormElement) => Promise<unknown>, ...children: Child[]): HTMLFormElement {
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const send = oneAtATime(async () => {
+    problem.hidden = true;
+    try {
+      await submit(element);
+    } catch (error) {
+      problem.textContent = error instanceof Error ? error.message : String(error);
+      problem.hidden = false;
+    }
+  });
+  const onsubmit = (event: Event): void => {
+    event.preventDefault();
+    send(event);
+  };
+  const element: HTMLFormElement = h("form", { onsubmit, ...props }, ...children, problem);
+  return element;
 }
 
 /** A labelled field of a form. */
@@ -76,6 +109,11 @@ export function dialog(title: string, ...children: Child[]): HTMLDialogElement {
   document.body.append(shown);
   shown.showModal();
   return shown;
+}
+
+/** Whether the key is for the input method, which composes characters; Safari tells the last one by its code alone. */
+export function isComposing(event: KeyboardEvent): boolean {
+  return event.isComposing || event.keyCode === 229;
 }
 
 /** The next time something can be shown. */

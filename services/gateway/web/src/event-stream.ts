@@ -36,9 +36,12 @@ export class EventParser {
   }
 }
 
-/** The events of a response, several at a time as they arrived. Ends where the stream does. */
-export async function* eventsOf(response: Response): AsyncGenerator<ServerEvent[]> {
+/** The events of a response, several at a time as they arrived. Ends where the stream does, or with the signal. */
+export async function* eventsOf(response: Response, signal: AbortSignal): AsyncGenerator<ServerEvent[]> {
   const reader = response.body!.getReader();
+  const leave = (): void => void reader.cancel().catch(() => undefined);
+  if (signal.aborted) leave();
+  signal.addEventListener("abort", leave);
   const decoder = new TextDecoder();
   const parser = new EventParser();
   try {
@@ -49,6 +52,7 @@ export async function* eventsOf(response: Response): AsyncGenerator<ServerEvent[
       if (events.length > 0) yield events;
     }
   } finally {
+    signal.removeEventListener("abort", leave);
     await reader.cancel().catch(() => undefined);
   }
 }

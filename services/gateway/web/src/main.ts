@@ -12,6 +12,7 @@ import "./styles/base.css";
 import "./styles/conversation.css";
 import "./styles/markdown.css";
 import "./styles/pages.css";
+import "./styles/print.css";
 
 const root = document.getElementById("app")!;
 let shell: Shell | null = null;
@@ -44,15 +45,18 @@ function show(): void {
   shell.begin();
 }
 
-function signedOut(): void {
+/** Shown once, however many requests are refused: what is being typed there stays. */
+function signedOut(ended = false): void {
+  if (root.querySelector(".sign-in")) return;
   shell?.leave();
   shell = null;
+  root.replaceChildren(signIn(signedIn, ended && state.account !== null));
   state.account = null;
-  root.replaceChildren(signIn(signedIn));
+  document.title = "Marginalia";
   root.querySelector<HTMLInputElement>("[name=password]")!.focus();
 }
 
 applyAppearance();
 setLocale(locale());
-whenSignedOut(signedOut);
+whenSignedOut(() => signedOut(true));
 void start();

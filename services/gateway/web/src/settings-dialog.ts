@@ -4,7 +4,7 @@ import { ask, said } from "./api";
 import { appearance, type Appearance, setAppearance } from "./appearance";
 import { state } from "./app-state";
 import type { Locale, Preferences } from "./contracts";
-import { button, dialog, field, h } from "./dom";
+import { button, dialog, field, form, h } from "./dom";
 import { moment, setLocale, t } from "./i18n";
 import { copyText } from "./markdown/code-block";
 
@@ -75,13 +75,12 @@ function tokens(): HTMLElement {
     );
     if (items.length === 0) list.append(h("li", { class: "muted" }, t("settings.tokens.none")));
   };
-  const make = async (event: Event): Promise<void> => {
-    event.preventDefault();
+  const make = async (): Promise<void> => {
     const { token } = await ask<Token>("/api/auth/tokens", { method: "POST", body: { name: name.value } });
     name.value = "";
     fresh.replaceChildren(h("p", {}, t("settings.tokens.once")), h("code", { class: "token" }, token!), button(t("code.copy"), (click) => copyText(token!).then(() => ((click.target as HTMLElement).textContent = t("copied"))), { class: "button small" }));
     await load();
   };
   void load();
-  return h("fieldset", {}, h("legend", {}, t("settings.tokens")), list, h("form", { class: "form-row", onsubmit: make }, name, h("button", { class: "button" }, t("settings.tokens.make"))), fresh);
+  return h("fieldset", {}, h("legend", {}, t("settings.tokens")), list, form({ class: "form-row" }, make, name, h("button", { class: "button" }, t("settings.tokens.make"))), fresh);
 }

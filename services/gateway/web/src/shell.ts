@@ -1,11 +1,12 @@
 /** The frame of the client: conversations at the side, what is chosen in the middle, a note beside it. */
 
 import { adminPage } from "./admin/admin-page";
-import { ask, said } from "./api";
+import { ask, Problem, said } from "./api";
 import { state } from "./app-state";
 import { ConversationView, isGone } from "./chat/conversation-view";
-import type { ConversationSummary, IndexStatus, Source, Workspace } from "./contracts";
-import { button, dialog, h, icon, iconButton } from "./dom";
+import { ConversationList } from "./conversation-list";
+import type { IndexStatus, Source, Workspace } from "./contracts";
+import { button, dialog, form, h, icon, iconButton } from "./dom";
 import { number, t } from "./i18n";
 import { codeAction } from "./markdown/code-block";
 import { noteOf } from "./notes/note-link";
@@ -18,18 +19,15 @@ const INDEX_REST_MS = 30_000;
 const SAID_MS = 6000;
 
 export class Shell {
-  private readonly list = h("ul", { class: "conversation-list" });
-  private readonly more = h("div", { class: "more" });
+  private readonly list = new ConversationList(() => this.markCurrent());
   private readonly progress = h("div", { class: "index-progress", role: "status", hidden: true });
   private readonly bar = h("div", { class: "top-title" });
   private readonly main = h("main", { class: "main" });
-  private readonly said = h("div", { class: "said", role: "status" });
+  private readonly said = h("div", { class: "said", role: "status", popover: "manual" });
   private readonly panel = new NotePanel((shown) => this.openNote(shown.workspace, shown.path, undefined, shown.fragment), () => delete this.element.dataset["beside"]);
   private readonly windows = new BroadcastChannel("marginalia");
   private readonly life = new AbortController();
   private conversation: ConversationView | null = null;
-  private items: ConversationSummary[] = [];
-  private cursor: string | null = null;
   readonly element: HTMLElement;
 
   constructor(private readonly again: () => void, private readonly signedOut: () => void) {
@@ -43,7 +41,7 @@ export class Shell {
         { class: "side", "aria-label": t("app.conversations") },
         h("div", { class: "side-head" }, h("span", { class: "wordmark" }, "Marginalia"), iconButton("close", t("app.close"), () => this.menu(false), { class: "icon-button only-narrow" })),
         h("a", { href: "#/", class: "nav-link new-link" }, icon("plus"), t("app.new")),
-        h("div", { class: "side-scroll" }, this.list, this.more),
+        this.list.element,
         this.progress,
         h(
           "div",
@@ -65,20 +63,21 @@ export class Shell {
     window.addEventListener("hashchange", () => void this.route(), { signal });
     document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && this.look(), { signal });
     window.addEventListener("focus", () => this.look(), { signal });
+    window.addEventListener("unhandledrejection", (event) => this.failed(event), { signal });
     this.windows.onmessage = (event: MessageEvent<{ conversation: string }>) => {
-      void this.loadList();
-      if (event.data.conversation === this.conversation?.conversationId) void this.conversation.look();
+      void this.list.load();
+      if (event.data.conversation === this.conversation?.conversationId) void this.lookAtConversation();
     };
     this.element.addEventListener("click", (event) => {
       const action = (event.target as Element).closest<HTMLElement>(".code-action");
       if (action) void codeAction(action);
     });
-    this.element.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape" || event.defaultPrevented) return;
+    document.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || event.defaultPrevented || event.isComposing || (event.target as Element).closest("dialog")) return;
       this.menu(false);
       this.panel.close();
-    });
-    void this.loadList();
+    }, { signal });
+    void this.list.load();
     void this.watchIndex();
     void this.route();
   }
@@ -91,13 +90,25 @@ export class Shell {
   }
 
   private look(): void {
-    void this.loadList();
-    void this.conversation?.look();
+    void this.list.load();
+    void this.lookAtConversation();
+  }
+
+  private async lookAtConversation(): Promise<void> {
+    const view = this.conversation;
+    await view?.look().catch((error: unknown) => this.cannotShow(view, error));
+  }
+
+  /** What no part of the page has told by itself. */
+  private failed(event: PromiseRejectionEvent): void {
+    if (!(event.reason instanceof Problem)) return;
+    event.preventDefault();
+    this.say(said(event.reason));
   }
 
   private async route(): Promise<void> {
     this.menu(false);
-    const [place = "", one = "", two = ""] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+    const [place = "", one = "", two = ""] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
     if (place === "c" && one === this.conversation?.conversationId) return this.markCurrent();
     this.conversation?.leave();
     this.conversation = null;
@@ -110,83 +121,82 @@ export class Shell {
 
   private show(title: string, element: HTMLElement): void {
     this.bar.replaceChildren(h("span", {}, title));
+    document.title = title ? `${title} · Marginalia` : "Marginalia";
     this.main.replaceChildren(element);
     this.markCurrent();
   }
 
   private async openConversation(id: string | null): Promise<void> {
-    const view = new ConversationView(id, {
+    const view: ConversationView = new ConversationView(id, {
       openSource: (source) => this.openSource(source),
       openLink: (target, workspace) => this.openLink(target, workspace),
       changed: (changed) => this.changed(view, changed),
+      titled: () => this.conversation === view && this.titleBar(view),
       say: (text) => this.say(text),
     });
     this.conversation = view;
-    this.show("", view.element);
-    this.titleBar();
-    try {
-      await view.open();
-    } catch (error) {
-      if (this.conversation === view) this.main.replaceChildren(h("div", { class: "page" }, h("p", { class: "problem" }, isGone(error) ? t("chat.gone") : said(error))));
-    }
+    this.show(id ? "" : t("app.new"), view.element);
+    await view.open().catch((error: unknown) => this.cannotShow(view, error));
+  }
+
+  private cannotShow(view: ConversationView, error: unknown): void {
+    if (this.conversation !== view) return;
+    view.leave();
+    this.conversation = null;
+    const again = isGone(error) ? null : button(t("app.retry"), () => this.route());
+    this.show("", h("div", { class: "page" }, h("p", { class: "problem" }, isGone(error) ? t("chat.gone") : said(error)), again));
   }
 
   private changed(view: ConversationView, id: string): void {
     if (this.conversation === view && !location.hash.startsWith(`#/c/${id}`)) history.replaceState(null, "", `#/c/${id}`);
     this.windows.postMessage({ conversation: id });
-    void this.loadList();
+    void this.list.load();
   }
 
-  private titleBar(): void {
-    const item = this.items.find((one) => one.id === this.conversation?.conversationId);
-    if (!this.conversation) return;
-    if (!item) return this.bar.replaceChildren(h("span", {}, this.conversation.conversationId ? "" : t("app.new")));
+  private titleBar(view: ConversationView): void {
+    document.title = `${view.title} · Marginalia`;
     this.bar.replaceChildren(
-      h("span", { class: "top-text" }, item.title),
-      iconButton("edit", t("app.rename"), () => this.rename(item)),
-      iconButton("trash", t("app.delete"), () => this.remove(item)),
+      h("span", { class: "top-text", dir: "auto" }, view.title),
+      iconButton("edit", t("app.rename"), () => this.rename(view)),
+      iconButton("trash", t("app.delete"), () => this.remove(view)),
     );
   }
 
-  private rename(item: ConversationSummary): void {
-    const name = h("input", { value: item.title, maxlength: 200, required: true, "aria-label": t("app.rename") });
-    const rename = async (event: Event): Promise<void> => {
-      event.preventDefault();
-      await ask(`/api/chat/conversations/${item.id}`, { method: "PATCH", body: { title: name.value } }).catch((error: unknown) => this.say(said(error)));
+  private rename(view: ConversationView): void {
+    const name = h("input", { value: view.title, maxlength: 200, required: true, "aria-label": t("app.rename"), dir: "auto" });
+    const rename = async (): Promise<void> => {
+      await ask(`/api/chat/conversations/${view.conversationId}`, { method: "PATCH", body: { title: name.value } });
       shown.close();
-      await this.loadList();
-      this.windows.postMessage({ conversation: item.id });
+      this.tell(view);
+      await view.look();
     };
-    const shown = dialog(t("app.rename"), h("form", { onsubmit: rename }, name, h("div", { class: "dialog-actions" }, button(t("app.cancel"), () => shown.close()), h("button", { class: "button primary" }, t("app.save")))));
+    const shown = dialog(t("app.rename"), form({}, rename, name, h("div", { class: "dialog-actions" }, button(t("app.cancel"), () => shown.close()), h("button", { class: "button primary" }, t("app.save")))));
     name.select();
   }
 
-  private remove(item: ConversationSummary): void {
+  private remove(view: ConversationView): void {
     const remove = async (): Promise<void> => {
-      await ask(`/api/chat/conversations/${item.id}`, { method: "DELETE" }).catch((error: unknown) => this.say(said(error)));
+      await ask(`/api/chat/conversations/${view.conversationId}`, { method: "DELETE" });
       shown.close();
       location.hash = "#/";
-      await this.loadList();
+      this.tell(view);
     };
-    const shown = dialog(t("app.delete"), h("p", {}, t("app.delete.sure", { title: item.title })), h("div", { class: "dialog-actions" }, button(t("app.cancel"), () => shown.close()), button(t("app.delete"), remove, { class: "button danger" })));
+    const sure = h("p", {}, t("app.delete.sure", { title: view.title }));
+    const shown = dialog(t("app.delete"), form({}, remove, sure, h("div", { class: "dialog-actions" }, button(t("app.cancel"), () => shown.close()), h("button", { class: "button danger" }, t("app.delete")))));
   }
 
-  private async loadList(after: string | null = null): Promise<void> {
-    const page = await ask<{ items: ConversationSummary[]; next_cursor: string | null }>(`/api/chat/conversations?limit=50${after ? `&cursor=${encodeURIComponent(after)}` : ""}`).catch(() => null);
-    if (!page || this.life.signal.aborted) return;
-    this.items = after ? [...this.items, ...page.items] : page.items;
-    this.cursor = page.next_cursor;
-    this.list.replaceChildren(...this.items.map((one) => h("li", {}, h("a", { href: `#/c/${one.id}`, class: "conversation-link", title: one.title }, one.title))));
-    if (this.items.length === 0) this.list.append(h("li", { class: "muted none" }, t("app.none")));
-    this.more.replaceChildren(...(this.cursor ? [button(t("app.more"), () => this.loadList(this.cursor))] : []));
-    this.markCurrent();
-    this.titleBar();
+  /** Other windows, and the list here, that something became of the conversation. */
+  private tell(view: ConversationView): void {
+    this.windows.postMessage({ conversation: view.conversationId });
+    void this.list.load();
   }
 
   private markCurrent(): void {
     const here = location.hash || "#/";
+    const isAdmin = here.startsWith("#/admin"); // of whose tabs the link names the first
     for (const link of this.element.querySelectorAll<HTMLAnchorElement>(".side a")) {
-      if (link.getAttribute("href") === here) link.setAttribute("aria-current", "page");
+      const to = link.getAttribute("href")!;
+      if (to === here || (isAdmin && to.startsWith("#/admin"))) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
   }
@@ -208,7 +218,7 @@ export class Shell {
   }
 
   private async loadWorkspaces(): Promise<void> {
-    const { items } = await ask<{ items: Workspace[] }>("/api/workspaces").catch(() => ({ items: state.workspaces }));
+    const { items } = await ask<{ items: Workspace[] }>("/api/workspaces").catch(() => ({ items: state.workspaces })); // those known before
     state.workspaces = items;
   }
 
@@ -237,9 +247,16 @@ export class Shell {
   }
 
   private say(text: string): void {
+    for (const line of this.said.querySelectorAll("p")) if (line.textContent === text) line.remove();
     const line = h("p", {}, text);
     this.said.append(line);
-    setTimeout(() => line.remove(), SAID_MS);
+    // Over a dialog, too.
+    if (this.said.matches(":popover-open")) this.said.hidePopover();
+    this.said.showPopover();
+    setTimeout(() => {
+      line.remove();
+      if (this.said.childElementCount === 0 && this.said.isConnected) this.said.hidePopover();
+    }, SAID_MS);
   }
 
   private menu(open: boolean): void {
@@ -250,5 +267,13 @@ export class Shell {
     await ask("/api/auth/logout", { method: "POST" }).catch(() => undefined);
     history.replaceState(null, "", "#/");
     this.signedOut();
+  }
+}
+
+function decoded(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
   }
 }

@@ -5,7 +5,8 @@ import type { Session } from "./contracts";
 import { field, h } from "./dom";
 import { t } from "./i18n";
 
-export function signIn(done: (session: Session) => Promise<void>): HTMLElement {
+/** `ended`: somebody was signed in until now. */
+export function signIn(done: (session: Session) => Promise<void>, ended: boolean): HTMLElement {
   const username = h("input", { name: "username", autocomplete: "username", required: true, value: "admin", autocapitalize: "none", spellcheck: "false" });
   const password = h("input", { name: "password", type: "password", autocomplete: "current-password", required: true });
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
@@ -32,6 +33,7 @@ export function signIn(done: (session: Session) => Promise<void>): HTMLElement {
       { onsubmit: enter },
       h("h1", { class: "wordmark" }, "Marginalia"),
       h("p", { class: "muted" }, t("signin.local")),
+      ended && h("p", { class: "notice", role: "status" }, t("signin.ended")),
       field(t("signin.username"), username),
       field(t("signin.password"), password),
       problem,

@@ -2,11 +2,11 @@
 
 import { ask } from "../api";
 import { canonical, sha256 } from "../canonical-json";
-import type { Page } from "../contracts";
 import { button, h } from "../dom";
 import { moment, number, t, told } from "../i18n";
 import { codeBlock, finishCode } from "../markdown/code-block";
-import { code, filled, table } from "./table";
+import { answersOf } from "./answers";
+import { code, filled, paged, table } from "./table";
 
 interface Snapshot {
   id: string;
@@ -29,8 +29,7 @@ export function contextsTab(id: string): HTMLElement {
 }
 
 function allContexts(): HTMLElement {
-  return filled(async () => {
-    const { items } = await ask<Page<Snapshot>>("/api/rag/contexts?page=1&page_size=50");
+  return paged<Snapshot>("/api/rag/contexts", (items) => {
     const rows = items.map((one) => [
       h("a", { href: `#/admin/contexts/${one.id}` }, (one.query ?? one.question ?? one.id).slice(0, 120)),
       told("admin.status", one.status, one.status),
@@ -38,8 +37,8 @@ function allContexts(): HTMLElement {
       one.completion?.model ?? "",
       moment(one.created_at),
     ]);
-    return [table([t("admin.query"), t("admin.status"), t("admin.evidence"), t("admin.model"), t("admin.when")], rows, t("admin.contexts"))];
-  }).element;
+    return table([t("admin.query"), t("admin.status"), t("admin.evidence"), t("admin.model"), t("admin.when")], rows, t("admin.contexts"));
+  });
 }
 
 function oneContext(id: string): HTMLElement {
@@ -64,6 +63,8 @@ function oneContext(id: string): HTMLElement {
       h("ol", { class: "results" }, ...evidence),
       h("h2", {}, `${t("admin.excluded")} (${one.excluded.length})`),
       h("ul", { class: "excluded" }, ...one.excluded.map((item) => h("li", {}, code(item.chunk_id, 36), ` ${told("admin.excluded", item.reason, item.reason)}`))),
+      h("h2", {}, t("admin.answers")),
+      answersOf(one.id, one.status === "prepared"),
       h("h2", {}, t("admin.body")),
       check(one),
       body,

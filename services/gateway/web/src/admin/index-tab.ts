@@ -58,8 +58,11 @@ export function indexTab(): HTMLElement {
 function publishing(one: Publication, again: () => Promise<void>): HTMLElement {
   const select = h("select", { "aria-label": t("admin.publish") }, ...(["auto", "manual"] as const).map((mode) => h("option", { value: mode, selected: mode === one.publish }, t(`admin.publish.${mode}`))));
   select.addEventListener("change", async () => {
-    await ask(`/api/workspaces/${one.workspace}`, { method: "PATCH", body: { publish: select.value } }).catch(() => undefined);
-    await again();
+    try {
+      await ask(`/api/workspaces/${one.workspace}`, { method: "PATCH", body: { publish: select.value } });
+    } finally {
+      await again();
+    }
   });
   return select;
 }

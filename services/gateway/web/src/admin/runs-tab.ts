@@ -1,10 +1,9 @@
 /** Stored searches: made here or by programs, each with what it found. */
 
-import { ask, said } from "../api";
-import type { Page } from "../contracts";
-import { button, field, h } from "../dom";
+import { ask } from "../api";
+import { field, form, h } from "../dom";
 import { moment, number, t } from "../i18n";
-import { code, filled, table } from "./table";
+import { code, filled, paged, table } from "./table";
 
 export interface Run {
   id: string;
@@ -25,26 +24,18 @@ export function runsTab(id: string): HTMLElement {
 function search(): HTMLElement {
   const query = h("input", { required: true, maxlength: 10_000 });
   const mode = h("select", {}, ...MODES.map((one) => h("option", { value: one }, t(`admin.mode.${one}`))));
-  const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  const run = async (event: Event): Promise<void> => {
-    event.preventDefault();
-    try {
-      const made = await ask<Run>("/api/retrieval/runs", { method: "POST", body: { mode: mode.value, query: query.value } });
-      location.hash = `#/admin/runs/${made.id}`;
-    } catch (error) {
-      problem.textContent = said(error);
-      problem.hidden = false;
-    }
+  const run = async (): Promise<void> => {
+    const made = await ask<Run>("/api/retrieval/runs", { method: "POST", body: { mode: mode.value, query: query.value } });
+    location.hash = `#/admin/runs/${made.id}`;
   };
-  return h("form", { class: "form-row", onsubmit: run }, field(t("admin.query"), query), field(t("admin.mode"), mode), h("button", { class: "button primary" }, t("admin.search")), problem);
+  return form({ class: "form-row" }, run, field(t("admin.query"), query), field(t("admin.mode"), mode), h("button", { class: "button primary" }, t("admin.search")));
 }
 
 function allRuns(): HTMLElement {
-  return filled(async () => {
-    const { items } = await ask<Page<Run>>("/api/retrieval/runs?page=1&page_size=50");
+  return paged<Run>("/api/retrieval/runs", (items) => {
     const rows = items.map((run) => [h("a", { href: `#/admin/runs/${run.id}` }, run.query.slice(0, 120)), t(`admin.mode.${run.mode}`), t(`admin.status.${run.status}`), t("charts.ms", { n: number(run.took_ms) }), moment(run.created_at)]);
-    return [table([t("admin.query"), t("admin.mode"), t("admin.status"), t("admin.took"), t("admin.when")], rows, t("admin.runs"))];
-  }).element;
+    return table([t("admin.query"), t("admin.mode"), t("admin.status"), t("admin.took"), t("admin.when")], rows, t("admin.runs"));
+  });
 }
 
 function oneRun(id: string): HTMLElement {
@@ -70,18 +61,17 @@ function oneRun(id: string): HTMLElement {
 }
 
 function prepare(run: Run): HTMLElement {
-  const model = h("input", { required: true, value: localStorage.getItem("marginalia.model") ?? "", placeholder: "gpt-5", maxlength: 128 });
-  const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  const make = async (event: Event): Promise<void> => {
-    event.preventDefault();
-    try {
-      localStorage.setItem("marginalia.model", model.value);
-      const made = await ask<{ id: string }>("/api/rag/contexts", { method: "POST", body: { retrieval_run_id: run.id, completion: { model: model.value } } });
-      location.hash = `#/admin/contexts/${made.id}`;
-    } catch (error) {
-      problem.textContent = said(error);
-      problem.hidden = false;
-    }
+  const known = h("datalist", { id: "models" });
+  const model = h("input", { required: true, value: localStorage.getItem("marginalia.model") ?? "", maxlength: 128, list: "models" });
+  void ask<{ items: { models: string[] }[] }>("/api/providers").then(({ items }) => {
+    const models = items.flatMap((provider) => provider.models);
+    known.append(...models.map((one) => h("option", { value: one })));
+    model.value ||= models[0] ?? "";
+  });
+  const make = async (): Promise<void> => {
+    localStorage.setItem("marginalia.model", model.value);
+    const made = await ask<{ id: string }>("/api/rag/contexts", { method: "POST", body: { retrieval_run_id: run.id, completion: { model: model.value } } });
+    location.hash = `#/admin/contexts/${made.id}`;
   };
-  return h("form", { class: "form-row", onsubmit: make }, field(t("admin.model"), model), button(t("admin.prepare"), () => undefined, { type: "submit", class: "button" }), problem);
+  return form({ class: "form-row" }, make, field(t("admin.model"), model), known, h("button", { class: "button" }, t("admin.prepare")));
 }

@@ -1,8 +1,11 @@
 /** A table, and what stands there while it is fetched or cannot be. */
 
-import { said } from "../api";
-import { type Child, h } from "../dom";
+import { ask, said } from "../api";
+import type { Page } from "../contracts";
+import { type Child, h, iconButton } from "../dom";
 import { t } from "../i18n";
+
+const PAGE = 50;
 
 export function table(head: string[], rows: Child[][], label: string): HTMLElement {
   if (rows.length === 0) return h("p", { class: "muted" }, t("admin.none"));
@@ -27,6 +30,28 @@ export function filled(load: () => Promise<Child[]>): { element: HTMLElement; ag
   };
   void again();
   return { element, again };
+}
+
+/** What the service gives in pages, newest first, a page at a time. */
+export function paged<T>(address: string, show: (items: T[]) => HTMLElement): HTMLElement {
+  let page = 1;
+  const go = (to: number): Promise<void> => {
+    page = to;
+    return place.again();
+  };
+  const place = filled(async () => {
+    const { items, total } = await ask<Page<T>>(`${address}?page=${page}&page_size=${PAGE}`);
+    const pages = Math.ceil(total / PAGE);
+    const pager = h(
+      "div",
+      { class: "pager", role: "group", "aria-label": t("pager", { n: page, total: pages }) },
+      iconButton("left", t("pager.previous"), () => go(page - 1), { disabled: page <= 1 }),
+      h("span", { "aria-hidden": "true" }, `${page}/${pages}`),
+      iconButton("right", t("pager.next"), () => go(page + 1), { disabled: page >= pages }),
+    );
+    return [show(items), pages > 1 && pager];
+  });
+  return place.element;
 }
 
 export function code(text: string, length = 12): HTMLElement {

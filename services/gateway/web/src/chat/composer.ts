@@ -1,9 +1,10 @@
 /** Where a message is written. What is written stays until it is accepted, through reloads and refusals. */
 
 import { Problem, said } from "../api";
+import { state } from "../app-state";
 import type { Candidate, MissingReference, Reference } from "../contracts";
-import { button, h, icon, iconButton } from "../dom";
-import { t } from "../i18n";
+import { button, h, icon, iconButton, isComposing } from "../dom";
+import { number, t } from "../i18n";
 import { mentionAt } from "./mention-text";
 import { MentionMenu } from "./mention-menu";
 
@@ -11,11 +12,13 @@ export type Mode = "chat" | "agent";
 export interface Written { message: string; references: Reference[]; mode: Mode }
 
 const DRAFTS = "marginalia.draft.";
+/** The service's own limit. A field of that length would cut what is pasted, without a word. */
+const CHARACTERS_MAX = 200_000;
 
 export class Composer {
   private readonly area = h("textarea", {
     id: "composer", rows: 1, placeholder: t("chat.placeholder"), "aria-label": t("chat.message"), role: "combobox", "aria-autocomplete": "list",
-    "aria-expanded": "false", "aria-controls": "mention-list", "aria-haspopup": "listbox", maxlength: 200_000,
+    "aria-expanded": "false", "aria-controls": "mention-list", "aria-haspopup": "listbox", dir: "auto",
   });
   private readonly chips = h("ul", { class: "chips", "aria-label": t("mention.chips"), hidden: true });
   private readonly problem = h("div", { class: "problem", role: "alert", hidden: true });
@@ -29,7 +32,7 @@ export class Composer {
   readonly element: HTMLElement;
 
   constructor(
-    private readonly key: string,
+    private conversation: string | null,
     private readonly workspace: () => string | null,
     private readonly send: (written: Written) => Promise<void>,
     private readonly stop: () => void,
@@ -57,7 +60,21 @@ export class Composer {
   }
 
   running(now: boolean): void {
+    if (this.stopButton.hidden === !now) return;
+    if (!now && document.activeElement === this.stopButton) this.focus(); // what is hidden loses the focus
     this.stopButton.hidden = !now;
+    this.announced.textContent = now ? "" : t("chat.done");
+  }
+
+  /** What is written from now on belongs to this conversation. */
+  began(conversation: string): void {
+    sessionStorage.removeItem(this.key);
+    this.conversation = conversation;
+    this.keep();
+  }
+
+  private get key(): string {
+    return `${DRAFTS}${state.account?.id ?? ""}.${this.conversation ?? "new"}`;
   }
 
   /** Puts a text there that was not typed. */
@@ -68,7 +85,7 @@ export class Composer {
   }
 
   private pressed(event: KeyboardEvent): void {
-    if (event.isComposing) return; // Enter chooses a character
+    if (isComposing(event)) return; // Enter chooses a character
     if (this.menu.key(event)) return;
     if (event.key === "Enter" && !event.shiftKey) {
       event.preventDefault();
@@ -129,14 +146,17 @@ export class Composer {
     event.preventDefault();
     const message = this.area.value;
     if (this.sending || message.trim() === "") return;
+    const length = [...message].length;
+    if (length > CHARACTERS_MAX) return this.say(h("p", {}, t("chat.too_long", { n: number(length), max: number(CHARACTERS_MAX) })));
     this.sending = true;
     this.submit.disabled = true;
     this.say();
+    const sent = [...this.references];
     try {
-      await this.send({ message, references: this.references, mode: this.mode.value as Mode });
-      // What was typed meanwhile belongs to the next one.
+      await this.send({ message, references: sent, mode: this.mode.value as Mode });
+      // What was typed and chosen meanwhile belongs to the next one.
       this.area.value = this.area.value.startsWith(message) ? this.area.value.slice(message.length) : this.area.value;
-      this.references = [];
+      this.references = this.references.filter((one) => !sent.includes(one));
       this.showChips();
       this.grow();
       this.keep();
@@ -196,12 +216,16 @@ export class Composer {
 
   private keep(): void {
     const draft = { text: this.area.value, references: this.references, mode: this.mode.value };
-    if (draft.text || draft.references.length > 0 || draft.mode !== "chat") sessionStorage.setItem(DRAFTS + this.key, JSON.stringify(draft));
-    else sessionStorage.removeItem(DRAFTS + this.key);
+    try {
+      if (draft.text || draft.references.length > 0 || draft.mode !== "chat") sessionStorage.setItem(this.key, JSON.stringify(draft));
+      else sessionStorage.removeItem(this.key);
+    } catch {
+      // The browser's store is full or shut: what is written is in the field alone.
+    }
   }
 
   private restore(): void {
-    const kept = sessionStorage.getItem(DRAFTS + this.key);
+    const kept = sessionStorage.getItem(this.key);
     if (!kept) return;
     const draft = JSON.parse(kept) as { text: string; references: Reference[]; mode: Mode };
     this.area.value = draft.text;

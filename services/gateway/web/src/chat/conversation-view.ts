@@ -1,9 +1,10 @@
 /** One conversation: its active path, what is running in it, and the next message. */
 
 import { ask, Problem, said, send } from "../api";
-import { largestWorkspace, state } from "../app-state";
+import { largestWorkspace, state, workspaceLabel } from "../app-state";
 import type { Conversation, Injected, Message, Source, Workspace } from "../contracts";
 import { button, h, icon, nextFrame } from "../dom";
+import { LostFocus } from "./lost-focus";
 import { locale, t } from "../i18n";
 import { Composer, type Mode, type Written } from "./composer";
 import { type MessageView, messageView } from "./message-view";
@@ -19,12 +20,14 @@ const NEAR_END_PX = 80;
 export interface Surroundings {
   openSource(source: Source): void;
   openLink(target: string, workspace: string | null): void;
-  /** The conversation has begun, was renamed, or has an answer more. */
+  /** The conversation has begun, or has an answer more. */
   changed(id: string): void;
+  /** Its title is known, or has become another. */
+  titled(): void;
   say(text: string): void;
 }
 
-interface Live { reply: Reply; reading: AbortController }
+interface Live { reply: Reply; turnId: string | null; reading: AbortController; settle: () => void }
 
 export class ConversationView {
   private readonly log = h("div", { class: "log", role: "log", "aria-label": t("chat.log"), "aria-live": "off" });
@@ -37,22 +40,25 @@ export class ConversationView {
   /** What was read here: notices and errors are told by events alone. */
   private readonly replies = new Map<string, Reply>();
   private messages: Message[] = [];
-  private title = "";
+  private readonly focus = new LostFocus(this.log, () => this.composer.focus());
+  title = "";
   private atEnd = true;
   private left = false;
   private refreshing: Promise<void> | null = null;
+  /** Pending while a turn was asked for and is not known yet: whatever comes next belongs behind it. */
+  private beginning: Promise<void> | null = null;
   private titles: string[] = [];
   readonly element: HTMLElement;
 
   constructor(private id: string | null, private readonly around: Surroundings) {
-    this.scope = h("select", { class: "scope", "aria-label": t("chat.workspace"), title: t("chat.workspace") }, h("option", { value: "" }, t("chat.workspace.all")), ...state.workspaces.map((one: Workspace) => h("option", { value: one.id }, one.title)));
+    this.scope = h("select", { class: "scope", "aria-label": t("chat.workspace"), title: t("chat.workspace") }, h("option", { value: "" }, t("chat.workspace.all")), ...state.workspaces.map((one: Workspace) => h("option", { value: one.id }, workspaceLabel(one))));
     this.scope.value = id ? "" : (localStorage.getItem("marginalia.workspace") ?? largestWorkspace()?.id ?? "");
     if (this.scope.selectedIndex < 0) this.scope.value = "";
     this.scope.addEventListener("change", () => {
       localStorage.setItem("marginalia.workspace", this.scope.value);
       void this.loadTitles();
     });
-    this.composer = new Composer(id ?? "new", () => this.workspace, (written) => this.write(written), () => void this.stop(), this.scope);
+    this.composer = new Composer(id, () => this.workspace, (written) => this.write(written), () => void this.stop(), this.scope);
     this.element = h("section", { class: "conversation" }, this.scroller, this.latest, this.composer.element);
     this.scroller.addEventListener("scroll", () => this.scrolled(), { passive: true });
     this.log.addEventListener("click", (event) => {
@@ -86,9 +92,12 @@ export class ConversationView {
     this.live?.reading.abort();
   }
 
-  /** What may have happened meanwhile in another window. */
+  /** What may have happened meanwhile in another window. Raises a `Problem` where it is gone. */
   async look(): Promise<void> {
-    if (this.id && !this.live) await this.refresh().catch(() => undefined);
+    if (!this.id || this.beginning) return;
+    await this.refresh().catch((error: unknown) => {
+      if (isGone(error)) throw error;
+    });
   }
 
   private async write({ message, references, mode }: Written): Promise<void> {
@@ -97,6 +106,14 @@ export class ConversationView {
 
   /** Asks; returns once the question is accepted. */
   private async begin(body: Record<string, unknown>, mode: Mode = "chat"): Promise<void> {
+    await this.beginning;
+    let settle = (): void => undefined;
+    this.beginning = new Promise((resolve) => {
+      settle = () => {
+        this.beginning = null;
+        resolve();
+      };
+    });
     const asked = {
       ...body,
       ...(this.id ? { conversation_id: this.id } : {}),
@@ -106,22 +123,36 @@ export class ConversationView {
       locale: locale(),
       on_disconnect: "keep",
     };
-    const response = await send("/api/chat", { method: "POST", body: asked });
-    this.atEnd = true;
-    this.read(newReply(), null, response);
+    try {
+      const response = await send("/api/chat", { method: "POST", body: asked });
+      this.atEnd = true;
+      this.read(newReply(), null, response, settle);
+    } catch (error) {
+      settle();
+      throw error;
+    }
   }
 
-  private read(reply: Reply, turnId: string | null, response: Response | null): void {
+  /** Another version is asked for once, however often that is clicked before it is there. */
+  private async regenerate(message: Message): Promise<void> {
+    if (this.beginning) return;
+    await this.begin({ retry_message_id: message.id }, modeOf(message));
+    await this.beginning;
+  }
+
+  private read(reply: Reply, turnId: string | null, response: Response | null, settle = (): void => undefined): void {
     this.live?.reading.abort(); // the newest turn is the one that is shown
-    const live: Live = { reply, reading: new AbortController() };
+    this.live?.settle();
+    const live: Live = { reply, turnId, reading: new AbortController(), settle };
     this.live = live;
+    if (this.left) live.reading.abort();
     this.composer.running(true);
     let known = false;
     const listener = {
       changed: (): void => {
         if (reply.conversationId && !known) {
           known = true;
-          this.began(reply);
+          void this.began(reply).finally(settle);
         }
         this.show(reply);
       },
@@ -132,13 +163,14 @@ export class ConversationView {
       .finally(() => this.ended(live));
   }
 
-  private began(reply: Reply): void {
+  private async began(reply: Reply): Promise<void> {
     if (!this.id) {
       this.id = reply.conversationId;
+      this.composer.began(this.id);
       this.log.querySelector(".welcome")?.remove();
     }
     this.around.changed(this.id);
-    void this.refresh();
+    await this.refresh().catch(() => undefined); // read once more at the end
   }
 
   private show(reply: Reply): void {
@@ -156,6 +188,7 @@ export class ConversationView {
   }
 
   private async ended(live: Live): Promise<void> {
+    live.settle();
     if (this.live !== live) return;
     this.live = null;
     if (this.left) return;
@@ -165,20 +198,33 @@ export class ConversationView {
   }
 
   private async stop(): Promise<void> {
-    const turn = this.live?.reply.turnId;
+    await this.beginning; // before that it has no name to be stopped by
+    const turn = this.live?.reply.turnId || this.live?.turnId;
     if (turn) await ask(`/api/chat/turns/${turn}/cancel`, { method: "POST" }).catch((error: unknown) => this.around.say(said(error)));
   }
 
-  /** Reads the conversation and shows its path; one at a time, the last asked for last. */
-  private async refresh(): Promise<void> {
-    await this.refreshing?.catch(() => undefined);
-    this.refreshing = ask<Conversation>(`/api/chat/conversations/${this.id}`).then((conversation) => this.showPath(conversation));
-    return this.refreshing;
+  /** Reads the conversation and shows its path. */
+  private refresh(): Promise<void> {
+    return this.inOrder(() => ask<Conversation>(`/api/chat/conversations/${this.id}`));
+  }
+
+  /** One at a time, what was asked for last is shown last. */
+  private inOrder(read: () => Promise<Conversation>): Promise<void> {
+    const before = this.refreshing;
+    const now = (async (): Promise<void> => {
+      await before?.catch(() => undefined);
+      await this.showPath(await read());
+    })();
+    this.refreshing = now;
+    return now;
   }
 
   private async showPath(conversation: Conversation): Promise<void> {
     if (this.left) return;
-    this.title = conversation.title;
+    if (this.title !== conversation.title) {
+      this.title = conversation.title;
+      this.around.titled();
+    }
     this.messages = conversation.messages;
     if (conversation.workspace && !this.views.size) {
       this.scope.value = conversation.workspace;
@@ -188,13 +234,18 @@ export class ConversationView {
     const running = this.messages.at(-1);
     // Of an answer that failed, its events say why.
     const untold = running?.status === "failed" && !this.replies.has(running.id);
-    if (!this.live && running?.turn_id && (running.status === "running" || running.status === "awaiting_approval" || untold)) this.read(newReply(), running.turn_id, null);
+    const read = this.live?.reply.responseId;
+    // Another window may have begun a newer one than is read here.
+    const free = !this.live || (!this.beginning && read !== "" && read !== running?.id);
+    const goesOn = running?.status === "running" || running?.status === "awaiting_approval";
+    if (running?.turn_id && ((free && goesOn) || (!this.live && untold))) this.read(newReply(), running.turn_id, null);
     await this.place();
   }
 
   /** Every message in its place; from the end, where the reader is, and in slices, since there may be thousands. */
   private async place(): Promise<void> {
     const path = new Set(this.messages.map((message) => message.id));
+    this.focus.note();
     for (const [id, view] of this.views) {
       if (path.has(id)) continue;
       view.element.remove();
@@ -221,6 +272,7 @@ export class ConversationView {
         if (this.left) return;
       }
     }
+    this.focus.giveBack(this.live !== null);
     if (this.atEnd) this.toEnd();
   }
 
@@ -229,14 +281,14 @@ export class ConversationView {
     return {
       openSource: (source: Source) => this.around.openSource(source),
       openInjected: (item: Injected) => this.around.openLink(encodeURI(item.ref), this.workspace),
-      regenerate: (message: Message) => void this.begin({ retry_message_id: message.id }, modeOf(message)).catch(failing),
+      regenerate: (message: Message) => this.regenerate(message).catch(failing),
       edit: (message: Message, text: string) => {
         const reply = this.messages.find((one) => one.parent_message_id === message.id);
         return this.begin({ retry_message_id: message.id, message: text }, reply && modeOf(reply));
       },
       select: (id: string) => {
         this.atEnd = false;
-        void ask<Conversation>(`/api/chat/conversations/${this.id}/messages/${id}/select`, { method: "POST" }).then((conversation) => this.showPath(conversation), failing);
+        return this.inOrder(() => ask<Conversation>(`/api/chat/conversations/${this.id}/messages/${id}/select`, { method: "POST" })).catch(failing);
       },
       save: (message: Message) => {
         const question = this.messages.find((one) => one.id === message.parent_message_id)?.content ?? "";
@@ -264,7 +316,7 @@ export class ConversationView {
   private showWelcome(): void {
     const example = (text: string): HTMLElement => button(text, () => this.composer.fill(text), { class: "button example" });
     this.log.append(
-      h("div", { class: "welcome" }, h("h1", {}, t("chat.empty.title")), h("p", {}, t("chat.empty.text")), h("div", { class: "examples" }, example(t("chat.empty.first")), example(t("chat.empty.second")))),
+      h("div", { class: "welcome" }, h("h1", {}, t("chat.empty.title")), h("p", {}, t(state.workspaces.length > 0 ? "chat.empty.text" : "chat.empty.no_workspace")), h("div", { class: "examples" }, example(t("chat.empty.first")), example(t("chat.empty.second")))),
     );
   }
 }

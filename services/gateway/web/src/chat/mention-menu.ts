@@ -13,6 +13,9 @@ export class MentionMenu {
   private items: Candidate[] = [];
   private active = 0;
   private asked = 0;
+  /** What is shown does not answer what is typed yet. */
+  private looking = false;
+  private chooseFirst = false;
 
   constructor(private readonly choose: (candidate: Candidate) => void, private readonly field: HTMLElement) {}
 
@@ -22,12 +25,16 @@ export class MentionMenu {
 
   async show(workspace: string | null, query: string): Promise<void> {
     const asked = (this.asked += 1);
+    this.chooseFirst = false;
     if (!workspace) return this.say(t("mention.no_workspace"));
     const parameters = new URLSearchParams({ workspace, query, limit: String(LIMIT), locale: locale() });
+    this.looking = true;
     const { items } = await ask<{ items: Candidate[] }>(`/api/mentions/candidates?${parameters}`).catch(() => ({ items: [] }));
     if (asked !== this.asked) return; // typed on meanwhile
+    this.looking = false;
     this.items = items;
     this.active = 0;
+    if (this.chooseFirst && items[0]) return this.choose(items[0]);
     if (items.length === 0) return this.say(t("mention.none"));
     this.list.replaceChildren(...items.map((item, index) => this.option(item, index)));
     this.element.hidden = false;
@@ -37,6 +44,7 @@ export class MentionMenu {
 
   close(): void {
     this.asked += 1;
+    this.looking = false;
     this.items = [];
     this.element.hidden = true;
     this.field.setAttribute("aria-expanded", "false");
@@ -45,6 +53,11 @@ export class MentionMenu {
 
   /** Whether the key was for the menu. */
   key(event: KeyboardEvent): boolean {
+    if (this.looking && (event.key === "Enter" || event.key === "Tab") && !event.shiftKey) {
+      this.chooseFirst = true; // of what was typed, once it is known
+      event.preventDefault();
+      return true;
+    }
     if (!this.open) return false;
     if (event.key === "Escape") this.close();
     else if (this.items.length === 0) return false;
@@ -58,6 +71,7 @@ export class MentionMenu {
   }
 
   private say(text: string): void {
+    this.looking = false;
     this.items = [];
     this.list.replaceChildren(h("li", { class: "mention-none", role: "option", "aria-disabled": "true" }, text));
     this.element.hidden = false;

@@ -1,7 +1,7 @@
 /** A message in the conversation, and what can be done with it. */
 
 import type { Injected, Message, Source } from "../contracts";
-import { button, h, iconButton, reused } from "../dom";
+import { button, form, h, iconButton, isComposing, reused } from "../dom";
 import { moment, number, t, told } from "../i18n";
 import { state } from "../app-state";
 import { copyText } from "../markdown/code-block";
@@ -9,15 +9,15 @@ import { LiveDocument } from "../markdown/live-document";
 import { ActivityBox } from "./activity-box";
 import { approvalCard } from "./approval-card";
 import { markTitles } from "./mention-text";
-import { SourceCards } from "./source-cards";
+import { SourceCards, withSources } from "./source-cards";
 import type { Said } from "./turn-fold";
 
 export interface MessageActions {
   openSource(source: Source): void;
   openInjected(item: Injected): void;
-  regenerate(message: Message): void;
+  regenerate(message: Message): Promise<void>;
   edit(message: Message, text: string): Promise<void>;
-  select(id: string): void;
+  select(id: string): Promise<void>;
   save(message: Message): void;
   titles(): string[];
 }
@@ -36,7 +36,7 @@ function versionArrows(message: Message, actions: MessageActions): HTMLElement |
   const total = message.versions.length;
   const at = message.versions.indexOf(message.id);
   if (total < 2) return null;
-  const go = (to: number): void => actions.select(message.versions[to]!);
+  const go = (to: number): Promise<void> => actions.select(message.versions[to]!);
   return h(
     "span",
     { class: "versions", role: "group", "aria-label": t("chat.version", { n: at + 1, total }) },
@@ -100,34 +100,27 @@ class Question implements MessageView {
   }
 
   private edit(): void {
-    const problem = h("p", { class: "problem", role: "alert", hidden: true });
-    const area = h("textarea", { class: "edit-area", "aria-label": t("chat.edit"), rows: 3 });
+    const area = h("textarea", { class: "edit-area", "aria-label": t("chat.edit"), rows: 3, dir: "auto" });
     area.value = this.message.content;
     const close = (): void => {
-      form.replaceWith(this.text);
+      editing.replaceWith(this.text);
       this.foot.hidden = false;
+      this.foot.querySelector<HTMLElement>("button")?.focus();
     };
-    const form: HTMLFormElement = h(
-      "form",
-      {
-        class: "edit",
-        onsubmit: (event: Event) => {
-          event.preventDefault();
-          this.actions.edit(this.message, area.value).then(close, (error: Error) => {
-            problem.textContent = error.message;
-            problem.hidden = false;
-          });
-        },
-        onkeydown: (event: KeyboardEvent) => {
-          if (event.key === "Escape") close();
-          if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
-        },
-      },
+    const onkeydown = (event: KeyboardEvent): void => {
+      if (isComposing(event)) return;
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) editing.requestSubmit();
+      if (event.key !== "Escape") return;
+      event.preventDefault(); // it closes this alone
+      close();
+    };
+    const editing: HTMLFormElement = form(
+      { class: "edit", onkeydown },
+      () => this.actions.edit(this.message, area.value).then(close),
       area,
-      problem,
       h("div", { class: "edit-actions" }, h("button", { class: "button primary" }, t("chat.edit.submit")), button(t("app.cancel"), close)),
     );
-    this.text.replaceWith(form);
+    this.text.replaceWith(editing);
     this.foot.hidden = true;
     area.focus();
   }
@@ -168,7 +161,6 @@ class Answer implements MessageView {
 
   update(message: Message, extras: Extras = NONE): void {
     const running = message.status === "running";
-    const wasLive = this.extras.live;
     this.message = message;
     this.extras = extras;
     this.cited = extras.live || running ? null : message.cited;
@@ -183,7 +175,7 @@ class Answer implements MessageView {
     this.showApprovals();
     this.showRemarks();
     this.showCards();
-    if (!running || wasLive !== extras.live || this.foot.childElementCount === 0) this.showFoot();
+    this.showFoot();
   }
 
   private showCards(): void {
@@ -230,10 +222,13 @@ class Answer implements MessageView {
   }
 
   private showFoot(): void {
-    const { status, usage, content } = this.message;
+    const { id, status, usage, content, versions } = this.message;
+    const canSave = content !== "" && state.workspaces.some((one) => one.access === "write");
+    // A button that somebody is about to press stays where it is.
+    if (reused(this.foot, [id, status, usage, content !== "", canSave, versions])) return;
     if (status === "running") return this.foot.replaceChildren();
     const copy = iconButton("copy", t("chat.copy"), async () => {
-      copied.textContent = t((await copyText(content)) ? "copied" : "copy.failed");
+      copied.textContent = t((await copyText(withSources(this.message))) ? "copied" : "copy.failed");
       setTimeout(() => (copied.textContent = ""), 2000);
     });
     const copied = h("span", { class: "muted", "aria-live": "polite" });
@@ -241,7 +236,7 @@ class Answer implements MessageView {
       ...[
         versionArrows(this.message, this.actions),
         content ? copy : null,
-        content ? iconButton("save", t("save.title"), () => this.actions.save(this.message)) : null,
+        canSave ? iconButton("save", t("save.title"), () => this.actions.save(this.message)) : null,
         status === "awaiting_approval" ? null : iconButton("again", t("chat.regenerate"), () => this.actions.regenerate(this.message)),
         copied,
         usage && h("span", { class: "usage", title: usage.partial ? t("usage.partial") : "" }, usageText(usage)),

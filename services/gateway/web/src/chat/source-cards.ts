@@ -41,7 +41,6 @@ export class SourceCards {
 
   private card(source: Source): HTMLElement {
     const state = source.state === "changed" || source.state === "gone" ? source.state : null;
-    const path = source.file_path ?? t("source.unnamed");
     return h(
       "li",
       {},
@@ -49,13 +48,24 @@ export class SourceCards {
         "button",
         { type: "button", class: "source-card", "data-number": source.number, onclick: () => this.open(source) },
         h("span", { class: "source-number" }, String(source.number)),
-        h("span", { class: "source-name" }, nameOf(path)),
-        h("span", { class: "source-place" }, [path, ...source.heading_path].join(" › ")),
-        source.excerpt && h("span", { class: "source-excerpt" }, source.excerpt),
+        h("span", { class: "source-name", dir: "auto" }, nameOf(source.file_path ?? t("source.unnamed"))),
+        h("span", { class: "source-place", dir: "auto" }, placeOf(source)),
+        source.excerpt && h("span", { class: "source-excerpt", dir: "auto" }, source.excerpt),
         state && h("span", { class: "badge", "data-status": state }, t(`source.${state}`)),
       ),
     );
   }
+}
+
+function placeOf(source: Source): string {
+  return [source.file_path ?? t("source.unnamed"), ...source.heading_path].join(" › ");
+}
+
+/** The answer as it is copied: its numbers mean something elsewhere only with the list of what they stand for. */
+export function withSources(message: Message): string {
+  const cited = message.cited.flatMap((wanted) => message.sources.find((source) => source.number === wanted) ?? []);
+  if (cited.length === 0) return message.content;
+  return `${message.content.trimEnd()}\n\n${cited.map((source) => `[${source.number}] ${placeOf(source)}\n`).join("")}`;
 }
 
 function nameOf(path: string): string {

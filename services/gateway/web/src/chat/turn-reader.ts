@@ -3,8 +3,10 @@
 import { Problem, send } from "../api";
 import type { TurnEvent } from "../contracts";
 import { eventsOf } from "../event-stream";
+import { pause, visible, whileVisible } from "../presence";
 import { fold, type Reply } from "./turn-fold";
 
+const PAUSE_MS = 250;
 const PAUSE_MS_MAX = 8000;
 
 export interface Listener {
@@ -16,25 +18,32 @@ export interface Listener {
 /** Reads until `Done`. `first`: the stream that began the turn, where it was begun here. Leaving stops nothing but the reading. */
 export async function follow(reply: Reply, turnId: string | null, first: Response | null, signal: AbortSignal, listener: Listener): Promise<void> {
   let response = first;
-  let pause = 250;
+  let rest = PAUSE_MS;
+  const known = (): string => reply.turnId || turnId || "";
+  const read = async (here: AbortSignal): Promise<void> => {
+    response ??= await send(`/api/chat/turns/${known()}/events`, { headers: { "Last-Event-ID": String(reply.lastSeq) }, signal: here });
+    for await (const events of eventsOf(response, here)) {
+      if (signal.aborted) return;
+      for (const event of events) fold(reply, JSON.parse(event.data) as TurnEvent);
+      rest = PAUSE_MS;
+      listener.changed();
+    }
+  };
   for (;;) {
+    let hidden = false;
     try {
-      response ??= await send(`/api/chat/turns/${reply.turnId || turnId}/events`, { headers: { "Last-Event-ID": String(reply.lastSeq) }, signal });
-      for await (const events of eventsOf(response)) {
-        if (signal.aborted) return;
-        for (const event of events) fold(reply, JSON.parse(event.data) as TurnEvent);
-        pause = 250;
-        listener.changed();
-      }
+      await whileVisible(signal, () => (hidden = known() !== ""), read);
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof Problem && error.status > 0 && error.status < 500 && error.status !== 429) throw error;
-      listener.broken();
+      if (!hidden) listener.broken();
     }
     if (signal.aborted || reply.cited !== null) return;
     response = null;
+    if (hidden) await visible(signal);
     // What waits for a decision is no broken connection: asked again at once, the stream stays open until something comes.
-    if (reply.status !== "awaiting_approval" || pause > 250) await new Promise((resolve) => setTimeout(resolve, pause));
-    pause = Math.min(2 * pause, PAUSE_MS_MAX);
+    else if (reply.status !== "awaiting_approval" || rest > PAUSE_MS) await pause(rest, signal);
+    if (signal.aborted) return;
+    rest = hidden ? PAUSE_MS : Math.min(2 * rest, PAUSE_MS_MAX);
   }
 }

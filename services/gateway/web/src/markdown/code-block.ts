@@ -101,12 +101,25 @@ export async function codeAction(button: HTMLElement): Promise<void> {
   setTimeout(() => (said.textContent = ""), 2000);
 }
 
-/** Puts a text on the clipboard; false where the browser does not allow it, as on plain http away from this machine. */
+/** Puts a text on the clipboard; false where the browser does not allow it. On plain http away from this machine it has the old way alone. */
 export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return false;
+    return copiedByCommand(text);
   }
+}
+
+function copiedByCommand(text: string): boolean {
+  let given = false;
+  const give = (event: ClipboardEvent): void => {
+    event.clipboardData?.setData("text/plain", text);
+    event.preventDefault();
+    given = true;
+  };
+  document.addEventListener("copy", give);
+  const done = document.execCommand("copy");
+  document.removeEventListener("copy", give);
+  return done && given;
 }

@@ -48,6 +48,11 @@ md.core.ruler.push("alignment", (state) => {
     if (align) token.attrs = [["align", align]]; // style in markup is forbidden by the page's policy
   }
 });
+/** Each block reads in the direction of its own first letters. */
+const DIRECTED = /^(paragraph|heading|bullet_list|ordered_list|blockquote|th|td)_open$/;
+md.core.ruler.push("direction", (state) => {
+  for (const token of state.tokens) if (DIRECTED.test(token.type)) token.attrSet("dir", "auto");
+});
 md.core.ruler.push("lines", (state) => {
   const env = state.env as RenderEnv;
   if (!env.lines) return;

@@ -2,27 +2,32 @@
 
 import { ask, noteAddress, Problem, said } from "../api";
 import { state, workspaceName } from "../app-state";
+import { pause } from "../presence";
 import type { Note, NoteChanged, Source } from "../contracts";
 import { button, h, iconButton } from "../dom";
 import { t } from "../i18n";
 import { codeBlock, finishCode } from "../markdown/code-block";
 import { LiveDocument } from "../markdown/live-document";
 import { noteOf } from "./note-link";
+import { follow } from "./note-changes";
 import { frontMatterLines, linesOfPassage } from "./passage";
+
+const RETRY_MS = 1000;
 
 export interface Shown { workspace: string; path: string; source?: Source; fragment?: string }
 
 export class NotePanel {
-  private readonly title = h("h2", { tabindex: -1 });
+  private readonly title = h("h2", { tabindex: -1, dir: "auto" });
   private readonly place = h("p", { class: "note-place" });
   private readonly remark = h("div", { class: "note-remark", role: "status" });
   private readonly body = h("div", { class: "note-body" });
   private readonly toggle = button(t("notes.source"), () => this.switchSource(), { class: "button small" });
   readonly element: HTMLElement;
-  private changes: EventSource | null = null;
+  private changes: AbortController | null = null;
   private shown: Shown | null = null;
   private asSource = false;
   private version = "";
+  private isGone = false;
   private returnTo: HTMLElement | null = null;
 
   constructor(private readonly open: (shown: Shown) => void, private readonly closed: () => void) {
@@ -43,13 +48,14 @@ export class NotePanel {
     this.element.hidden = false;
     this.remark.replaceChildren();
     this.version = "";
+    this.isGone = false;
     await this.load(true);
     this.title.focus({ preventScroll: true });
   }
 
   close(): void {
     if (this.element.hidden) return;
-    this.changes?.close();
+    this.changes?.abort();
     this.changes = null;
     this.shown = null;
     this.element.hidden = true;
@@ -64,16 +70,36 @@ export class NotePanel {
     this.title.textContent = shown.path.split("/").at(-1)!;
     try {
       const note = await ask<Note>(noteAddress(shown.workspace, shown.path));
-      if (this.shown !== shown || (!first && note.content_hash === this.version)) return;
+      if (this.shown !== shown) return;
+      if (!first && note.content_hash === this.version) return this.cameAgain();
       if (!first && this.version) this.remark.replaceChildren(t("notes.changed"));
+      this.isGone = false;
       this.version = note.content_hash;
       await this.render(note, first);
     } catch (error) {
       if (this.shown !== shown) return;
       const gone = error instanceof Problem && error.code === "note_not_found";
+      if (this.version) return gone ? this.went() : this.loadLater(shown);
       this.body.replaceChildren(h("p", { class: "problem" }, gone ? t("notes.deleted") : said(error)));
       if (shown.source?.excerpt) this.body.append(passage(shown.source.excerpt));
     }
+  }
+
+  /** What is shown stays until it can be read again. */
+  private async loadLater(shown: Shown): Promise<void> {
+    await pause(RETRY_MS, this.changes!.signal);
+    if (this.shown === shown) await this.load(false);
+  }
+
+  private went(): void {
+    this.isGone = true;
+    this.remark.replaceChildren(t("notes.deleted"));
+  }
+
+  /** Some programs replace a file by deleting it and writing it anew. */
+  private cameAgain(): void {
+    if (this.isGone) this.remark.replaceChildren();
+    this.isGone = false;
   }
 
   private async render(note: Note, first: boolean): Promise<void> {
@@ -121,11 +147,9 @@ export class NotePanel {
 
   /** Changes by anybody, other programs included. */
   private listen(workspace: string): void {
-    this.changes?.close();
-    this.changes = new EventSource(`/api/workspaces/${workspace}/events`);
-    // What changed before the stream began, or while it was broken off, is not told again.
-    this.changes.addEventListener("open", () => this.version && void this.load(false));
-    this.changes.addEventListener("NoteChanged", (event) => this.heard(JSON.parse((event as MessageEvent<string>).data) as NoteChanged));
+    this.changes?.abort();
+    this.changes = new AbortController();
+    void follow(workspace, this.changes.signal, { listening: () => void this.load(false), heard: (change) => this.heard(change) });
   }
 
   private heard(change: NoteChanged): void {
@@ -134,7 +158,7 @@ export class NotePanel {
       this.remark.replaceChildren(t("notes.moved", { path: change.path }));
       this.shown = { ...this.shown, path: change.path };
     } else if (change.path !== this.shown.path) return;
-    else if (change.kind === "deleted") this.remark.replaceChildren(t("notes.deleted"));
+    else if (change.kind === "deleted") this.went();
     if (change.kind !== "deleted") void this.load(false);
   }
 
