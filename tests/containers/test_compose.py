@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.support.containers import PROGRAMS, Containers, cited, searchable
+from tests.support.containers import PROGRAMS, Containers, cited, run, searchable
 from tests.support.polling import eventually
 
 pytestmark = pytest.mark.timeout(1500)  # the first test of a fresh machine has all images built
@@ -64,4 +64,28 @@ async def test_a_container_that_is_killed_comes_back_and_the_system_answers_agai
     (container,) = containers.ids(name)
     await containers.killed_and_restarted(container)
     async with containers.client() as client:  # a gateway that was started again may have another port
+        await eventually(lambda: cited(client), ANSWERS_WITHIN, every=0.2)
+
+
+async def test_tables_that_are_lost_are_brought_back_from_a_backup(containers: Containers) -> None:  # OP-3; docs/operating.md, Back up
+    containers.up()
+    async with containers.client() as client:
+        await eventually(lambda: cited(client), ANSWERS_WITHIN, every=0.2)
+        turn = await client.ask("How do I feed a sourdough starter?")
+        conversation = await client.conversation(turn.started["conversation_id"])
+    tables = containers.piped("postgres", "pg_dump", "--username", "marginalia", "--format", "custom", "marginalia")
+    containers.compose("rm", "--force", "--stop", "postgres")
+    run("docker", "volume", "rm", f"{containers.project}_postgres")
+    containers.compose("up", "--detach", "--no-build", "postgres")
+
+    async def answers() -> bool:
+        (state,) = containers.inspected(*containers.ids("postgres"))
+        return bool(state["State"]["Health"]["Status"] == "healthy")
+
+    await eventually(answers, ANSWERS_WITHIN, every=0.5)
+    restore = ("pg_restore", "--username", "marginalia", "--dbname", "marginalia", "--no-owner", "--no-privileges")
+    containers.piped("postgres", *restore, given=tables)
+    containers.up()
+    async with containers.client() as client:
+        assert await client.conversation(turn.started["conversation_id"]) == conversation
         await eventually(lambda: cited(client), ANSWERS_WITHIN, every=0.2)

@@ -8,7 +8,7 @@ import pytest
 from services.gateway.app import GRACE_SECONDS
 from shared.messaging.bus import DRAIN_SECONDS
 from shared.messaging.cancellation import CLEANUP_SECONDS
-from shared.telemetry.setup import FLUSH_MILLISECONDS
+from shared.telemetry.setup import FINISH_SECONDS
 from tests.support.containers import PROGRAMS, SERVICES, Containers, run
 
 pytestmark = pytest.mark.timeout(1500)
@@ -109,7 +109,7 @@ def test_stores_have_no_way_out(containers: Containers) -> None:
 
 def test_a_container_is_given_longer_to_stop_than_its_service_takes_at_most(containers: Containers) -> None:
     # Drain, finish, interrupt, send the last answers, close: each bounded; before, the gateway's requests; after, the last spans.
-    longest = GRACE_SECONDS + 4 * DRAIN_SECONDS + CLEANUP_SECONDS + FLUSH_MILLISECONDS / 1000
+    longest = GRACE_SECONDS + 4 * DRAIN_SECONDS + CLEANUP_SECONDS + FINISH_SECONDS
     for service in SERVICES:
         (state,) = containers.inspected(containers.ids(service)[0])
         assert state["Config"]["StopTimeout"] > longest, service

@@ -104,6 +104,17 @@ class Containers:
         scaled = [part for name, number in scale.items() for part in ("--scale", f"{name}={number}")]
         self.compose("up", "--detach", "--no-build", *scaled)
 
+    def piped(self, *arguments: str, given: bytes = b"") -> bytes:
+        """What a command in a container writes, as it is."""
+        files = ("--file", "docker-compose.yml", "--file", "docker-compose.test.yml")
+        command = (*(compose_command() or ()), "--project-name", self.project, *files, "exec", "-T", *arguments)
+        environment = {**os.environ, **IMAGE_VARIABLES, **self.variables}
+        done = subprocess.run(
+            command, cwd=self.directory, env=environment, input=given, capture_output=True, timeout=COMMAND_SECONDS, check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()[-4000:]
+        return done.stdout
+
     def ids(self, service: str) -> list[str]:
         """The containers of a service, stopped ones included."""
         label = f"label=com.docker.compose.project={self.project}"
