@@ -41,7 +41,7 @@ class Turn:
 
     @property
     def given_up(self) -> bool:
-        """Whether it was said to be: it took three agents with it, or its client had been told that it could not begin."""
+        """Whether it took three agents with it, or was cancelled after a request of its client had failed in whatever way."""
         said = {event.get("code") for event in self.events}
         return "agent_lost" in said or (bool(self.refusals) and self.events[-1]["status"] == "cancelled")
 
