@@ -37,7 +37,7 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         model = ChatModel()
         stack.push_async_callback(model.close)
         bus = await stack.enter_async_context(joined(NAME, settings))
-        await streams.ensure(bus.nats, chat.STREAM)
+        await streams.ensure(bus.nats, chat.STREAM, owned=True)
         store, conversations = TurnStore(pool, owner=uuid4()), Conversations(pool)
         tenure = Tenure()
         turns = Turns(bus, store, tenure, model, providers)
