@@ -259,6 +259,23 @@ async def test_an_answer_is_stopped_before_anything_of_it_was_read(web: Client) 
         await expect(replies(page).get_by_text("Stopped.")).to_be_visible()
 
 
+async def test_a_question_whose_arrival_nobody_knows_of_is_not_asked_twice(web: Client) -> None:
+    async with web.window() as window:
+        page = window.page
+
+        async def lose_the_answer(route: Route) -> None:
+            await route.fetch()
+            await route.abort()
+
+        await page.route("**/api/chat", lose_the_answer)
+        await say(page, "Did this arrive?")
+        await expect(page.get_by_role("alert").get_by_text("cannot be reached")).to_be_visible()
+        await page.unroute("**/api/chat")
+        await page.get_by_role("button", name="Send").click()
+        await expect(replies(page).get_by_text("Hello.")).to_be_visible()
+        await expect(page.get_by_role("link", name="Did this arrive?")).to_have_count(1)
+
+
 async def test_a_note_that_cannot_be_read_for_a_while_stays_and_is_then_as_it_is(web: Client) -> None:  # UI-1
     note = web.vault / "Outage.md"
     note.write_text("# Outage\n\nFirst text.\n")
