@@ -637,6 +637,28 @@ async def test_an_administrator_gives_a_member_a_workspace(web: Client) -> None:
         await expect(page.get_by_label("Notes to search")).to_contain_text("vault")
 
 
+async def test_an_administrator_changes_role_and_password_of_an_account(web: Client) -> None:
+    body = {"username": "novice", "password": "long enough it is", "role": "member"}
+    assert (await web.stack.client.http.post("/api/accounts", json=body)).status_code == 201
+    async with web.window("/#/admin/accounts") as window:
+        page = window.page
+        await page.get_by_label("novice, Role").select_option("admin")
+        row = page.get_by_role("row", name="novice").first
+        await row.get_by_role("button", name="New password").click()
+        shown = page.get_by_role("dialog", name="New password: novice")
+        await shown.get_by_label("Password").fill("quite another one")
+        await shown.get_by_role("button", name="Save").click()
+        await expect(shown).to_have_count(0)
+        await page.reload()
+        await expect(page.get_by_label("novice, Role")).to_have_value("admin")
+    async with web.window(signed_in=False) as window:
+        page = window.page
+        await page.get_by_label("Name").fill("novice")
+        await page.get_by_label("Password").fill("quite another one")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_label("Message", exact=True)).to_be_visible()
+
+
 async def _closed(web: Client) -> bool:
     return web.provider.exchanges[-1].closed_early.is_set()
 
