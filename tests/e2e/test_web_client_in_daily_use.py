@@ -3,12 +3,12 @@
 import asyncio
 import re
 
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from tests.support.browser import Client, replies, say
 from tests.support.chat_client import PASSWORD
 from tests.support.polling import eventually
-from tests.support.scripted_provider import Gate, answer, calls, streamed, tool_calls
+from tests.support.scripted_provider import Gate, Script, answer, calls, streamed, tool_calls
 
 
 async def to_the_front(page: Page) -> None:
@@ -55,6 +55,34 @@ async def workspace_of(web: Client, directory: str) -> str:
 async def has_note(web: Client, path: str) -> bool:
     read = await web.stack.client.http.get(f"/api/workspaces/{await workspace_of(web, web.vault.name)}/notes/{path}")
     return read.status_code == 200
+
+
+async def open_live(web: Client, page: Page, name: str) -> Locator:
+    """The panel with this note, new, once its changes are heard: it is read when it is opened, and again when the page begins to listen."""
+    (web.vault / f"{name}.md").write_text(f"# {name}\n\nFirst text.\n")
+    await eventually(lambda: has_note(web, f"{name}.md"), 15)
+    reads: list[str] = []
+    page.on("response", lambda response: reads.append(response.url) if response.url.endswith(f"{name}.md") else None)
+
+    async def listens() -> bool:
+        return len(reads) > 1
+
+    await page.get_by_role("link", name="Notes").click()
+    await page.get_by_role("button", name=name).click()
+    panel = page.get_by_role("complementary")
+    await expect(panel.get_by_text("First text.")).to_be_visible()
+    await eventually(listens, 15)
+    return panel
+
+
+async def ask_for_an_addition(web: Client, page: Page, path: str, then: Script) -> None:
+    """The model proposes to add to this note, new, and waits; `then` is what it says next."""
+    (web.vault / path).write_text("# New\n\nOnce.\n")
+    await eventually(lambda: has_note(web, path), 15)
+    web.provider.next(tool_calls(("notes_append", {"path": path, "text": "Twice."}), prefix=path.removesuffix(".md")), then)
+    await page.get_by_label("Notes to search").select_option("vault")
+    await page.get_by_label("Mode").select_option("Work on notes")
+    await say(page, "Add.")
 
 
 async def test_a_double_click_asks_once(web: Client) -> None:  # UI-2
@@ -259,15 +287,28 @@ async def test_an_answer_is_stopped_before_anything_of_it_was_read(web: Client) 
         await expect(replies(page).get_by_text("Stopped.")).to_be_visible()
 
 
+async def test_a_question_whose_arrival_nobody_knows_of_is_not_asked_twice(web: Client) -> None:
+    async with web.window() as window:
+        page = window.page
+
+        async def lose_the_answer(route: Route) -> None:
+            await route.fetch()
+            await route.abort()
+
+        await page.route("**/api/chat", lose_the_answer)
+        await say(page, "Did this arrive?")
+        await expect(page.get_by_role("alert").get_by_text("cannot be reached")).to_be_visible()
+        await page.unroute("**/api/chat")
+        await page.get_by_role("button", name="Send").click()
+        await expect(replies(page).get_by_text("Hello.")).to_be_visible()
+        await expect(page.get_by_role("link", name="Did this arrive?")).to_have_count(1)
+
+
 async def test_a_note_that_cannot_be_read_for_a_while_stays_and_is_then_as_it_is(web: Client) -> None:  # UI-1
     note = web.vault / "Outage.md"
-    note.write_text("# Outage\n\nFirst text.\n")
-    await eventually(lambda: has_note(web, "Outage.md"), 15)
-    async with web.window("/#/notes") as window:
+    async with web.window() as window:
         page = window.page
-        panel = page.get_by_role("complementary")
-        await page.get_by_role("button", name="Outage").click()
-        await expect(panel.get_by_text("First text.")).to_be_visible()
+        panel = await open_live(web, page, "Outage")
         refused = await refuse(page, "**/notes/Outage.md")
         note.write_text("# Outage\n\nSecond text.\n")
         await asyncio.wait_for(refused.wait(), 15)
@@ -279,13 +320,9 @@ async def test_a_note_that_cannot_be_read_for_a_while_stays_and_is_then_as_it_is
 
 async def test_a_note_is_live_again_after_the_gateway_was_away(web: Client) -> None:  # UI-1
     note = web.vault / "Alive.md"
-    note.write_text("# Alive\n\nFirst text.\n")
-    await eventually(lambda: has_note(web, "Alive.md"), 15)
-    async with web.window("/#/notes") as window:
+    async with web.window() as window:
         page = window.page
-        panel = page.get_by_role("complementary")
-        await page.get_by_role("button", name="Alive").click()
-        await expect(panel.get_by_text("First text.")).to_be_visible()
+        panel = await open_live(web, page, "Alive")
         refused = await refuse(page, "**/api/workspaces/*/events")
         await web.stack.kill("gateway")
         await asyncio.wait_for(refused.wait(), 30)
@@ -439,14 +476,9 @@ async def test_an_answer_goes_on_after_the_gateway_was_away_and_the_outage_is_to
 
 async def test_of_two_windows_one_decides_and_the_other_sees_it(web: Client) -> None:  # UI-4
     note = web.vault / "Decided.md"
-    note.write_text("# Decided\n\nOnce.\n")
-    await eventually(lambda: has_note(web, "Decided.md"), 15)
-    web.provider.next(tool_calls(("notes_append", {"path": "Decided.md", "text": "Twice."}), prefix="both"), answer("So be it."))
     async with web.context() as context:
         page = (await web.open(context)).page
-        await page.get_by_label("Notes to search").select_option("vault")
-        await page.get_by_label("Mode").select_option("Work on notes")
-        await say(page, "Add.")
+        await ask_for_an_addition(web, page, "Decided.md", answer("So be it."))
         approve = page.get_by_role("button", name="Make this change")
         await expect(approve).to_be_visible()
         second = (await web.open(context, "/#" + page.url.partition("#")[2])).page
@@ -464,14 +496,9 @@ async def test_of_two_windows_one_decides_and_the_other_sees_it(web: Client) -> 
 
 async def test_a_waiting_change_does_not_hide_what_another_window_does(web: Client) -> None:  # UI-2
     note = web.vault / "Waiting.md"
-    note.write_text("# Waiting\n\nOnce.\n")
-    await eventually(lambda: has_note(web, "Waiting.md"), 15)
-    web.provider.next(tool_calls(("notes_append", {"path": "Waiting.md", "text": "Twice."}), prefix="hid"), answer("Something else."))
     async with web.context() as context:
         page = (await web.open(context)).page
-        await page.get_by_label("Notes to search").select_option("vault")
-        await page.get_by_label("Mode").select_option("Work on notes")
-        await say(page, "Add.")
+        await ask_for_an_addition(web, page, "Waiting.md", answer("Something else."))
         await expect(page.get_by_role("button", name="Make this change")).to_be_visible()
         second = (await web.open(context, "/#" + page.url.partition("#")[2])).page
         await expect(second.get_by_role("button", name="Make this change")).to_be_visible()
@@ -608,6 +635,28 @@ async def test_an_administrator_gives_a_member_a_workspace(web: Client) -> None:
         await page.get_by_label("Password").fill("long enough it is")
         await page.keyboard.press("Enter")
         await expect(page.get_by_label("Notes to search")).to_contain_text("vault")
+
+
+async def test_an_administrator_changes_role_and_password_of_an_account(web: Client) -> None:
+    body = {"username": "novice", "password": "long enough it is", "role": "member"}
+    assert (await web.stack.client.http.post("/api/accounts", json=body)).status_code == 201
+    async with web.window("/#/admin/accounts") as window:
+        page = window.page
+        await page.get_by_label("novice, Role").select_option("admin")
+        row = page.get_by_role("row", name="novice").first
+        await row.get_by_role("button", name="New password").click()
+        shown = page.get_by_role("dialog", name="New password: novice")
+        await shown.get_by_label("Password").fill("quite another one")
+        await shown.get_by_role("button", name="Save").click()
+        await expect(shown).to_have_count(0)
+        await page.reload()
+        await expect(page.get_by_label("novice, Role")).to_have_value("admin")
+    async with web.window(signed_in=False) as window:
+        page = window.page
+        await page.get_by_label("Name").fill("novice")
+        await page.get_by_label("Password").fill("quite another one")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_label("Message", exact=True)).to_be_visible()
 
 
 async def _closed(web: Client) -> bool:

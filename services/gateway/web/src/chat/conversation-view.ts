@@ -44,6 +44,8 @@ export class ConversationView {
   title = "";
   private atEnd = true;
   private left = false;
+  /** A question that failed on its way, and may be there all the same: asked again under the same id, it is not asked twice. */
+  private unclear: { question: string; id: string } | null = null;
   private refreshing: Promise<void> | null = null;
   /** Pending while a turn was asked for and is not known yet: whatever comes next belongs behind it. */
   private beginning: Promise<void> | null = null;
@@ -119,16 +121,19 @@ export class ConversationView {
       ...(this.id ? { conversation_id: this.id } : {}),
       ...(this.workspace ? { workspace: this.workspace } : {}),
       ...(mode === "agent" ? { mode, allowed_tools: TOOLS } : {}),
-      client_message_id: clientId(),
       locale: locale(),
       on_disconnect: "keep",
     };
+    const question = JSON.stringify(asked);
+    const id = this.unclear?.question === question ? this.unclear.id : clientId();
     try {
-      const response = await send("/api/chat", { method: "POST", body: asked });
+      const response = await send("/api/chat", { method: "POST", body: { ...asked, client_message_id: id } });
+      this.unclear = null;
       this.atEnd = true;
       this.read(newReply(), null, response, settle);
     } catch (error) {
       settle();
+      this.unclear = mayHaveArrived(error) ? { question, id } : null;
       throw error;
     }
   }
@@ -324,6 +329,10 @@ export class ConversationView {
 /** A reply that used other tools than the search was made in agent mode; made anew, it is so again. */
 function modeOf(message: Message): Mode {
   return message.tool_calls.some((call) => call.name !== "rag.search") ? "agent" : "chat";
+}
+
+function mayHaveArrived(error: unknown): boolean {
+  return error instanceof Problem && (error.status === 0 || error.status >= 500);
 }
 
 /** `crypto.randomUUID` is missing on plain http away from this machine. */
