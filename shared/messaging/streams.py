@@ -56,6 +56,11 @@ STREAMS: dict[str, StreamConfig] = {
     ),
 }
 
+_SIZES = [config.max_bytes or 0 for config in STREAMS.values()]
+# What a server must be allowed to keep. It reserves a stream's largest size, and answers for one that is there only where there is room for
+# another; left alone it allows itself three quarters of what is free on the disk when it starts.
+STORE_BYTES = sum(_SIZES) + max(_SIZES)
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:

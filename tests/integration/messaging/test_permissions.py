@@ -189,6 +189,16 @@ async def test_whoever_is_asked_answers_into_inboxes_alone(own_nats: RunningNats
         await served.stop()
 
 
+async def test_streams_that_are_there_are_found_whatever_the_disk_has_free(own_nats: RunningNats) -> None:  # OP-3
+    admin = await nats.connect(own_nats.url)
+    try:
+        async with asyncio.timeout(10):
+            for name in (*STREAMS, *STREAMS):
+                await streams.ensure(admin, name, owned=True)
+    finally:
+        await admin.close()
+
+
 async def test_nobody_empties_a_stream(own_nats: RunningNats) -> None:
     admin = await nats.connect(own_nats.url)
     try:
