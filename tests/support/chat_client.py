@@ -19,6 +19,7 @@ from services.agent.settings import AgentSettings
 from services.gateway.app import serve as serve_gateway
 from services.gateway.settings import GatewaySettings
 from shared.contracts.chat import STREAM
+from shared.messaging import streams
 from tests.support.polling import eventually
 from tests.support.scripted_provider import KEY, ScriptedProvider
 from tests.support.scripted_retrieval import ScriptedRetrieval
@@ -175,7 +176,9 @@ class ChatStack:
         """What the stream does with old events."""
         nats = await connect(self.nats_url)
         try:
-            await nats.jetstream().purge_stream(STREAM)
+            # A stream that is there lets nobody take its messages out.
+            await nats.jetstream().delete_stream(STREAM)
+            await streams.ensure(nats, STREAM, owned=True)
         finally:
             await nats.close()
 
