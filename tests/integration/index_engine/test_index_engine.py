@@ -179,6 +179,16 @@ async def test_enough_unindexed_vectors_start_a_rebuild_by_themselves(tmp_path: 
         assert (await engine.stats(Empty(), SCOPE)).points == 120
 
 
+async def test_fewer_are_given_an_index_once_nothing_is_written_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path, unindexed_max=1000, settled_max=100) as engine:
+        monkeypatch.setattr("local.index_engine.SETTLED_SECONDS", 600)
+        await engine.upsert(Upsert(points=[point(uuid4(), 1, vector=dense()) for _ in range(120)]), SCOPE)
+        assert not await engine._wants_rebuild()
+        monkeypatch.setattr("local.index_engine.SETTLED_SECONDS", 0)
+        assert await engine._wants_rebuild()
+        assert not await engine._wants_rebuild()  # nothing was written since
+
+
 async def test_an_interrupted_build_is_discarded_at_the_next_start(tmp_path: Path) -> None:
     one = uuid4()
     async with opened(tmp_path) as engine:
