@@ -29,7 +29,7 @@ type Check = Callable[[], Awaitable[str | None]]
 def run(name: str, settings: ServiceSettings, serve: Callable[[asyncio.Event], Coroutine[None, None, None]]) -> None:
     """Run `serve(stop)` in this process; `stop` is set by SIGINT and SIGTERM."""
     logs.write_to_stderr()
-    provider = setup.set_up(name, otlp_endpoint=settings.otlp_endpoint, home=settings.home)
+    provider = setup.set_up(name, otlp_endpoint=settings.otlp_endpoint, otlp_headers=settings.otlp_headers, home=settings.home)
 
     async def main() -> None:
         stop = asyncio.Event()

@@ -38,6 +38,9 @@ class ServiceSettings(SettingsWithSecrets):
         description="A file that is touched while the process is well; for a container's health check.",
     )
     otlp_endpoint: str | None = Field(default=None, alias="OTEL_EXPORTER_OTLP_ENDPOINT", description="An OpenTelemetry collector.")
+    otlp_headers: SecretStr | None = Field(
+        default=None, alias="OTEL_EXPORTER_OTLP_HEADERS", description="What the collector is to be sent with each request, its key for one."
+    )
 
     @field_validator("ca")
     @classmethod

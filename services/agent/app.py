@@ -8,6 +8,7 @@ from services.agent.chat_model import ChatModel
 from services.agent.conversations import Conversations
 from services.agent.expiry import Expiry
 from services.agent.lease import Lease
+from services.agent.log_stream import LogStream
 from services.agent.prepared_request import PreparedRequests
 from services.agent.providers import load
 from services.agent.routes import Handlers
@@ -37,11 +38,12 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         model = ChatModel()
         stack.push_async_callback(model.close)
         bus = await stack.enter_async_context(joined(NAME, settings))
-        await streams.ensure(bus.nats, chat.STREAM)
+        await streams.ensure(bus.nats, chat.STREAM, owned=True)
         store, conversations = TurnStore(pool, owner=uuid4()), Conversations(pool)
         tenure = Tenure()
         turns = Turns(bus, store, tenure, model, providers)
         reader = TurnReader(bus.nats, store, conversations, turns)
+        log_stream = LogStream(bus, turns.republish)
         succession = Succession(bus, store, tenure, turns)
         control = TurnControl(bus, store, reader, succession)
         handlers = Handlers(bus, conversations, turns, reader, control, PreparedRequests(bus.client, model, providers), providers)
@@ -49,6 +51,7 @@ async def serve(settings: AgentSettings, stop: asyncio.Event) -> None:
         await lease.answer()
         stack.push_async_callback(lease.leave)
         await stack.enter_async_context(background(lease.keep(), "lease"))
+        await stack.enter_async_context(background(log_stream.keep(), "log stream"))
         stack.push_async_callback(bus.stop)  # until the last turn is over or in other hands the lease is kept
         stack.push_async_callback(succession.close)
         await stack.enter_async_context(background(Expiry(pool).keep(), "expiry"))

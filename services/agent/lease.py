@@ -25,6 +25,7 @@ from shared.contracts.chat import ALIVE
 from shared.contracts.errors import ServiceError
 from shared.database.pool import Pool, connection
 from shared.messaging.bus import Bus
+from shared.messaging.reply import answerable
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,8 @@ class Lease:
         """Be there for agents that miss our beat."""
 
         async def here(message: Msg) -> None:
-            await message.respond(b"")
+            if answerable(message.reply):
+                await message.respond(b"")
 
         await self._bus.nats.subscribe(ALIVE.subject(self._store.owner), cb=here)
 

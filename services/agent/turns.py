@@ -53,7 +53,6 @@ class Turns:
         self.colleagues = False
         self._tasks: set[asyncio.Task[None]] = set()
         bus.on_lost(tenure.doubt)
-        bus.on_reconnected(self._republish)
 
     @property
     def running(self) -> dict[UUID, TurnRun]:
@@ -190,9 +189,10 @@ class Turns:
         doubted = not self._tenure.certain
         self._tenure.confirm(asked_at)
         if doubted and self._tenure.certain:
-            await self._republish()
+            await self.republish()
 
-    async def _republish(self) -> None:
+    async def republish(self) -> None:
+        """The connection was lost: send again what the stream does not have."""
         await asyncio.gather(*(run.log.republish() for run in self._running.values()))
 
 

@@ -47,7 +47,7 @@ async def serve(settings: NotesSettings, stop: asyncio.Event) -> None:
 
 async def _serve(settings: NotesSettings, pool: Pool, threads: FileThreads, stop: asyncio.Event) -> None:
     async with joined(NAME, settings) as bus:
-        await streams.ensure(bus.nats, notes.STREAM)
+        await streams.ensure(bus.nats, notes.STREAM, owned=True)
         locks, outboxes = WriteLocks(pool), Outboxes(pool, bus.nats)
         claims = Claims(pool, settings.database, lambda workspace: keeping.keep(pool, locks, outboxes, threads, workspace))
         writer = NoteWriter(pool, locks, outboxes, threads)

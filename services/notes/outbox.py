@@ -95,7 +95,7 @@ class Outbox:
                 return
             except NoStreamResponseError:
                 # JetStream is starting, or its data were lost.
-                await streams.ensure(self._nats, notes.STREAM)
+                await streams.ensure(self._nats, notes.STREAM, owned=True)
             except (NatsError, OSError) as error:
                 logger.warning("A change could not be told yet (revision %d): %r", row["revision"], error)
             await asyncio.sleep(pause)

@@ -50,7 +50,7 @@ class Feed:
 
     async def open(self) -> None:
         """Have stream and consumer: what changes from now on is kept for us. What changed before is found by comparison."""
-        await streams.ensure(self._nats, notes.STREAM)
+        await streams.ensure(self._nats, notes.STREAM, owned=False)
         self._subscription = await self._subscribe()
         await self._nats.subscribe(notes.CHANGED.wildcard, cb=self._heard)
 
@@ -86,7 +86,7 @@ class Feed:
     async def _open_again(self) -> None:
         try:
             await self._subscription.unsubscribe()
-            await streams.ensure(self._nats, notes.STREAM)
+            await streams.ensure(self._nats, notes.STREAM, owned=False)
             self._subscription = await self._subscribe()
         except NATS_FAILURES as error:
             logger.warning("The consumer of changed notes cannot be made yet: %r", error)

@@ -33,7 +33,7 @@ SERVER_SETTINGS = {
     "jit": "off",
 }
 
-# What a database that is away, starting or out of connections raises: passing, and not the request's fault.
+# What a database that is away, starting or short of something raises: passing, and not the request's fault.
 UNAVAILABLE = (
     OSError,
     TimeoutError,
@@ -44,7 +44,8 @@ UNAVAILABLE = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
+    # No connection, no memory, no room on its disk.
+    asyncpg.InsufficientResourcesError,
 )
 
 

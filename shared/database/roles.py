@@ -23,6 +23,7 @@ from shared.settings import DatabaseSettings, read
 CONNECT_SECONDS = 10.0
 # The migrations' own way to say that a table's rows are kept as they are.
 KEEPING_FUNCTION = "refuse_change"
+LARGE_OBJECT_MAKERS = ("lo_creat(int)", "lo_create(oid)", "lo_from_bytea(oid, bytea)")
 
 type Session = asyncpg.Connection[asyncpg.Record] | Connection
 
@@ -42,6 +43,7 @@ async def establish(db: Session, passwords: Mapping[str, str]) -> None:
     async with db.transaction():
         await _execute(db, "REVOKE ALL ON DATABASE %I FROM PUBLIC", await db.fetchval("SELECT current_database()"))
         await db.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
+        await _keep_large_objects_from_everyone(db)
         for service, password in passwords.items():
             await lock(db, service)
             role = await role_of(db, service)
@@ -51,6 +53,12 @@ async def establish(db: Session, passwords: Mapping[str, str]) -> None:
             await _execute(db, "GRANT CONNECT ON DATABASE %I TO %I", await db.fetchval("SELECT current_database()"), role)
             await db.execute(f'CREATE SCHEMA IF NOT EXISTS "{service}"')
             await grant(db, service)
+
+
+async def _keep_large_objects_from_everyone(db: Session) -> None:
+    """They lie in no schema, so anybody who may enter could fill the disk where nobody looks. The functions are the superuser's."""
+    if await db.fetchval("SELECT rolsuper FROM pg_roles WHERE rolname = current_user"):
+        await db.execute(f"REVOKE EXECUTE ON FUNCTION {', '.join(LARGE_OBJECT_MAKERS)} FROM PUBLIC")
 
 
 async def role_of(db: Session, schema: str) -> str:

@@ -29,6 +29,7 @@ from shared.messaging import headers as names
 from shared.messaging.cancellation import Cancellations
 from shared.messaging.client import Client
 from shared.messaging.permissions import inbox_prefix
+from shared.messaging.reply import answerable
 from shared.messaging.scope import Scope
 from shared.telemetry import tracing
 from shared.telemetry import vocabulary as words
@@ -180,6 +181,8 @@ class Bus:
                 self._let_go(message)
 
         async def endpoint(message: NatsMessage) -> None:
+            if not answerable(message.reply_to):
+                return
             await places.acquire()
             self._held[_scope_of(message)] += 1
             task = asyncio.create_task(respond(message))
@@ -196,6 +199,8 @@ class Bus:
 
     async def _pinged(self, message: Msg) -> None:
         """Say that we work on a question, or may have it waiting; silence where it is not here (see `contracts.control.PING`)."""
+        if not answerable(message.reply):
+            return
         try:
             scope = Ping.model_validate_json(message.data).scope
         except ValidationError:

@@ -1,7 +1,7 @@
 """What each service's NATS user may do: what the contracts say that it serves, asks, publishes and hears, and nothing else.
 
 Each service's inboxes have a prefix of their own, so that nobody else hears its answers. A reply can be sent only by whoever was asked,
-once, as long as its asker may wait.
+once, as long as its asker may wait. Where to is said by the asker and not checked by the server; see `shared.messaging.reply`.
 """
 
 import importlib
@@ -16,6 +16,8 @@ from shared.contracts.subject import EVERYONE, SERVICES, Event, Query
 
 USERS = (*SERVICES, INDEX)
 ADMINISTRATOR = "marginalia"
+# Of all users. What is asked is answered there and nowhere else (`shared.messaging.reply`).
+INBOXES = "_INBOX."
 # A reply under way when its asker's time ends is still let through, to be dropped there.
 REPLY_GRACE_SECONDS = 5
 
@@ -31,7 +33,7 @@ class Permissions:
 
 def inbox_prefix(user: str) -> str:
     """Under which all replies to that user arrive."""
-    return f"_INBOX.{user}"
+    return f"{INBOXES}{user}"
 
 
 def of(user: str) -> Permissions:
@@ -55,11 +57,13 @@ def of(user: str) -> Permissions:
 
 
 def _stream_subjects(event: Event, user: str) -> list[str]:
-    """What JetStream is asked about the stream of an event; whoever needs the stream first makes it."""
+    """What JetStream is asked about the stream of an event; whoever needs the stream first makes it, its owner alone changes it."""
     if event.stream is None or (user != event.owner and user not in event.consumers):
         return []
     api = "$JS.API"
-    found = [f"{api}.STREAM.{verb}.{event.stream}" for verb in ("CREATE", "UPDATE")]
+    found = [f"{api}.STREAM.CREATE.{event.stream}"]
+    if user == event.owner:
+        found.append(f"{api}.STREAM.UPDATE.{event.stream}")
     if user == event.owner and event.read_back:
         found += [f"{api}.DIRECT.GET.{event.stream}", f"{api}.DIRECT.GET.{event.stream}.{event.wildcard}"]
     if user in event.consumers:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shared import credentials
-from shared.messaging import permissions
+from shared.messaging import permissions, streams
 
 FILE = "nats-server.conf"
 STORE = "/data/jetstream"
@@ -38,7 +38,7 @@ def configuration(passwords: Mapping[str, str], store: str, *, administrator: st
         "server_name": "marginalia",
         "max_payload": MAX_PAYLOAD_BYTES,
         # An acknowledged fact survives a power cut; the default is two minutes late.
-        "jetstream": {"store_dir": store, "sync_interval": "always"},
+        "jetstream": {"store_dir": store, "sync_interval": "always", "max_file_store": streams.STORE_BYTES},
         "authorization": {"users": users},
     }
     return json.dumps(fixed | settings, indent=1) + "\n"

@@ -26,6 +26,7 @@ REPLICAS = 3
 NO_CLUSTER = 10074
 OTHER_SETTINGS = 10058
 
+# `deny_…`: messages leave a stream by age and size alone, whoever asks JetStream.
 STREAMS: dict[str, StreamConfig] = {
     chat.STREAM: StreamConfig(
         name=chat.STREAM,
@@ -37,6 +38,8 @@ STREAMS: dict[str, StreamConfig] = {
         storage=StorageType.FILE,
         allow_direct=True,
         persist_mode=PersistMode.ASYNC,
+        deny_delete=True,
+        deny_purge=True,
     ),
     notes.STREAM: StreamConfig(
         name=notes.STREAM,
@@ -48,8 +51,15 @@ STREAMS: dict[str, StreamConfig] = {
         storage=StorageType.FILE,
         allow_direct=True,
         duplicate_window=120,
+        deny_delete=True,
+        deny_purge=True,
     ),
 }
+
+_SIZES = [config.max_bytes or 0 for config in STREAMS.values()]
+# What a server must be allowed to keep. It reserves a stream's largest size, and answers for one that is there only where there is room for
+# another; left alone it allows itself three quarters of what is free on the disk when it starts.
+STORE_BYTES = sum(_SIZES) + max(_SIZES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +71,8 @@ class Stored:
     data: bytes
 
 
-async def ensure(nats: Nats, name: str) -> None:
-    """Have the stream, with its settings, on three servers of a cluster; waits until JetStream answers."""
+async def ensure(nats: Nats, name: str, *, owned: bool) -> None:
+    """Have the stream, on three servers of a cluster; waits until JetStream answers. The settings of one that is there are its owner's."""
     # What is replicated is not written behind: another server has it.
     config = replace(STREAMS[name], num_replicas=REPLICAS, persist_mode=None)
     js = nats.jetstream(timeout=5)
@@ -75,7 +85,8 @@ async def ensure(nats: Nats, name: str) -> None:
                 config = STREAMS[name]
                 continue
             if error.err_code == OTHER_SETTINGS:
-                await js.update_stream(config)
+                if owned:
+                    await js.update_stream(config)
                 return
             logger.warning("JetStream refused the stream %s: %s", name, error.description)
         except NatsError as error:

@@ -16,6 +16,8 @@ from opentelemetry.exporter.otlp.json.file.trace_exporter import FileSpanExporte
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.util.re import parse_env_headers
+from pydantic import SecretStr
 
 TRACE_FILE_BYTES_MAX = 20 * 1024 * 1024
 FINISH_SECONDS = 1.5
@@ -47,14 +49,14 @@ class _BoundedFile(io.TextIOBase):
         super().close()
 
 
-def set_up(service: str, *, otlp_endpoint: str | None, home: Path | None) -> TracerProvider:
+def set_up(service: str, *, otlp_endpoint: str | None, home: Path | None, otlp_headers: SecretStr | None = None) -> TracerProvider:
     """A tracer provider for this process; `finish` it at the end.
 
-    Spans go to `otlp_endpoint`, else to `<home>/traces/<service>.jsonl`, else nowhere.
+    Spans go to `otlp_endpoint` (with `otlp_headers`, `name=value,…`), else to `<home>/traces/<service>.jsonl`, else nowhere.
     """
     instance = {"service.name": service, "service.instance.id": f"{socket.gethostname()}-{os.getpid()}"}
     provider = TracerProvider(resource=Resource.create(instance), shutdown_on_exit=False)
-    if (exporter := _exporter(service, otlp_endpoint, home)) is not None:
+    if (exporter := _exporter(service, otlp_endpoint, otlp_headers, home)) is not None:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     return provider
@@ -70,12 +72,13 @@ def finish(provider: TracerProvider) -> None:
     waiting.join(FINISH_SECONDS)
 
 
-def _exporter(service: str, otlp_endpoint: str | None, home: Path | None) -> SpanExporter | None:
+def _exporter(service: str, otlp_endpoint: str | None, otlp_headers: SecretStr | None, home: Path | None) -> SpanExporter | None:
     if otlp_endpoint:
         # Costs 80 ms and some megabytes, for nothing where no collector is named.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        return OTLPSpanExporter()
+        # The SDK reads no secret from a file.
+        return OTLPSpanExporter(headers=parse_env_headers(otlp_headers.get_secret_value(), liberal=True) if otlp_headers else None)
     if home is None:
         return None
     folder = home / "traces"

@@ -1,6 +1,7 @@
 """From the compose file to a cited answer, with more of each part, and with any part lost."""
 
 import asyncio
+import shutil
 
 import pytest
 
@@ -73,19 +74,13 @@ async def test_tables_that_are_lost_are_brought_back_from_a_backup(containers: C
         await eventually(lambda: cited(client), ANSWERS_WITHIN, every=0.2)
         turn = await client.ask("How do I feed a sourdough starter?")
         conversation = await client.conversation(turn.started["conversation_id"])
-    tables = containers.piped("postgres", "pg_dump", "--username", "marginalia", "--format", "custom", "marginalia")
-    containers.compose("rm", "--force", "--stop", "postgres")
-    run("docker", "volume", "rm", f"{containers.project}_postgres")
-    containers.compose("up", "--detach", "--no-build", "postgres")
-
-    async def answers() -> bool:
-        (state,) = containers.inspected(*containers.ids("postgres"))
-        return bool(state["State"]["Health"]["Status"] == "healthy")
-
-    await eventually(answers, ANSWERS_WITHIN, every=0.5)
-    restore = ("pg_restore", "--username", "marginalia", "--dbname", "marginalia", "--no-owner", "--no-privileges")
-    containers.piped("postgres", *restore, given=tables)
-    containers.up()
+    save, bring_back = containers.documented("Back up")
+    containers.shell(save)
+    containers.compose("down")
+    run("docker", "volume", "rm", f"{containers.project}_postgres", f"{containers.project}_nats")
+    shutil.rmtree(containers.directory / "deploy" / "secrets")
+    shutil.copytree(containers.directory.parent / "backup" / "secrets", containers.directory / "deploy" / "secrets")
+    containers.shell(bring_back)
     async with containers.client() as client:
         assert await client.conversation(turn.started["conversation_id"]) == conversation
         await eventually(lambda: cited(client), ANSWERS_WITHIN, every=0.2)

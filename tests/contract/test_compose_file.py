@@ -1,5 +1,6 @@
 """What the compose files promise for every container, and what is documented of them; no engine is needed."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 import yaml
 
 from shared.contracts.subject import SERVICES
+from shared.messaging.permissions import USERS
+from shared.messaging.server_configuration import configuration
 
 ROOT = Path(__file__).parents[2]
 FILES = ("docker-compose.yml", "docker-compose.telemetry.yml")
@@ -56,6 +59,14 @@ def test_there_is_a_container_for_each_service_from_one_file() -> None:
 @pytest.mark.parametrize(("name", "service"), own())
 def test_images_are_pinned_to_a_version(name: str, service: dict[str, Any]) -> None:
     assert re.search(r":-?v?\d[\w.-]*\}?$", service["image"]), name
+
+
+def test_the_server_of_the_containers_is_set_up_as_the_written_configuration_is() -> None:
+    written = json.loads(configuration(dict.fromkeys(USERS, "x"), "/data"))
+    text = (ROOT / "deploy" / "nats" / "nats.conf").read_text()
+    assert int(re.findall(r"max_file_store: (\d+)", text)[0]) == written["jetstream"]["max_file_store"]
+    assert int(re.findall(r"max_payload: (\d+)MB", text)[0]) * 1024**2 == written["max_payload"]
+    assert "sync_interval: always" in text
 
 
 def test_every_variable_of_the_files_is_documented() -> None:

@@ -11,6 +11,8 @@ import pytest
 from shared.contracts.subject import SERVICES
 
 ROOT = Path(__file__).parents[2]
+# The bundled ones, servers in images of their own.
+MODELS = ("embedder", "demo_model")
 DISTRIBUTIONS = metadata.packages_distributions()
 
 
@@ -31,10 +33,13 @@ def pinned(service: str) -> set[str]:
     return {re.sub(r"[-_.]+", "-", line.split("==")[0].split("[")[0]).lower() for line in lines if "==" in line}
 
 
-@pytest.mark.parametrize("service", SERVICES)
+IMAGES = {**{service: ROOT / "services" / service for service in SERVICES}, **{name: ROOT / "local" / name for name in MODELS}}
+
+
+@pytest.mark.parametrize("service", IMAGES)
 def test_everything_a_service_imports_is_pinned_for_it(service: str) -> None:
-    here = pinned(service)
-    for name in imported(ROOT / "shared") | imported(ROOT / "services" / service):
+    here = pinned(service) | pinned("shared")
+    for name in imported(ROOT / "shared") | imported(IMAGES[service]):
         distributions = {re.sub(r"[-_.]+", "-", distribution).lower() for distribution in DISTRIBUTIONS[name]}
         assert distributions & here, f"{service} imports {name}, which requirements/{service}.txt does not pin"
 

@@ -5,6 +5,7 @@ Where no engine runs, the tests that need one are skipped with the reason; where
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -104,16 +105,16 @@ class Containers:
         scaled = [part for name, number in scale.items() for part in ("--scale", f"{name}={number}")]
         self.compose("up", "--detach", "--no-build", *scaled)
 
-    def piped(self, *arguments: str, given: bytes = b"") -> bytes:
-        """What a command in a container writes, as it is."""
-        files = ("--file", "docker-compose.yml", "--file", "docker-compose.test.yml")
-        command = (*(compose_command() or ()), "--project-name", self.project, *files, "exec", "-T", *arguments)
-        environment = {**os.environ, **IMAGE_VARIABLES, **self.variables}
-        done = subprocess.run(
-            command, cwd=self.directory, env=environment, input=given, capture_output=True, timeout=COMMAND_SECONDS, check=False
-        )
-        assert done.returncode == 0, done.stderr.decode()[-4000:]
-        return done.stdout
+    def documented(self, heading: str) -> list[str]:
+        """The blocks of commands in a section of the operating guide."""
+        page = (ROOT / "docs" / "operating.md").read_text("utf-8")
+        section = page.split(f"\n### {heading}\n")[1].split("\n#")[0]
+        return re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+
+    def shell(self, commands: str) -> None:
+        """What an operator would paste, asked of this project."""
+        compose = f"{' '.join(compose_command() or ())} --project-name {self.project} -f docker-compose.yml -f docker-compose.test.yml"
+        run("sh", "-euc", commands.replace("docker compose", compose), cwd=self.directory, seconds=2 * COMMAND_SECONDS, **self.variables)
 
     def ids(self, service: str) -> list[str]:
         """The containers of a service, stopped ones included."""

@@ -37,7 +37,7 @@ class ScriptedNotes:
 
     async def serve(self) -> None:
         """Begin to answer."""
-        await streams.ensure(self.bus.nats, notes.STREAM)
+        await streams.ensure(self.bus.nats, notes.STREAM, owned=True)
         await self.bus.serve(
             [Route(notes.WORKSPACE_LIST, self._workspaces), Route(notes.NOTE_LIST, self._list), Route(notes.NOTE_READ, self._read)]
         )

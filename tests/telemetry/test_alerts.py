@@ -56,7 +56,7 @@ BAD: dict[str, list[tuple[str, int]]] = {
         counted(CALLS, 'span_name="POST /api/chat"', 'http_response_status_code="200"', each=15),
     ],
     "CollectorGone": [('up{job="collector"}', 0)],
-    "GatewayGone": [('up{job="gateway"}', 0)],
+    "GatewayGone": [('up{job="gateway", instance="one"}', 0), ('up{job="gateway", instance="two"}', 0)],
 }
 GOOD: dict[str, list[tuple[str, int]]] = {
     "AnswersFail": [
@@ -77,7 +77,7 @@ GOOD: dict[str, list[tuple[str, int]]] = {
         counted(CALLS, 'span_name="POST /api/chat"', 'http_response_status_code="404"', each=5),
     ],
     "CollectorGone": [('up{job="collector"}', 1)],
-    "GatewayGone": [('up{job="gateway"}', 1)],
+    "GatewayGone": [('up{job="gateway", instance="one"}', 0), ('up{job="gateway", instance="two"}', 1)],
 }
 MINUTES = 120
 

@@ -100,7 +100,10 @@ async def has_vectors(stack: LocalStack) -> bool:
 def prometheus_configuration(folder: Path, receiver: OtlpReceiver, stack: LocalStack) -> Path:
     """The shipped one, with the addresses of this run, asking each second."""
     text = (TELEMETRY / "prometheus.yaml").read_text()
-    for shipped, here in (("collector:8889", f"127.0.0.1:{receiver.port}"), ("gateway:8080", stack.base_url.removeprefix("http://"))):
+    # The name server of this machine knows no `gateway`.
+    gateway = "dns_sd_configs:\n      - {names: [gateway], type: A, port: 8080, refresh_interval: 15s}"
+    here_too = f"static_configs:\n      - targets: [{stack.base_url.removeprefix('http://')}]"
+    for shipped, here in (("collector:8889", f"127.0.0.1:{receiver.port}"), (gateway, here_too)):
         assert text.count(shipped) == 1
         text = text.replace(shipped, here)
     (folder / "prometheus.yaml").write_text(text.replace("scrape_interval: 15s", "scrape_interval: 1s"))

@@ -141,6 +141,9 @@ async def test_a_role_makes_nothing_and_becomes_nobody_else(made: Roles, service
             f'SET ROLE "{owner}"',
             "COPY (SELECT 1) TO PROGRAM 'true'",
             "SELECT pg_read_file('PG_VERSION')",
+            "SELECT lo_creat(-1)",
+            "SELECT lo_create(0)",
+            "SELECT lo_from_bytea(0, 'hidden')",
         ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await db.execute(statement)

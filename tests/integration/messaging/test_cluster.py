@@ -59,8 +59,8 @@ async def test_a_service_uses_a_cluster_and_outlives_a_server(tmp_path: Path) ->
         async with asyncio.timeout(20):
             await bus.connect()
             await bus.serve([])
-            await streams.ensure(bus.nats, chat.STREAM)
-            await streams.ensure(bus.nats, chat.STREAM)  # as a second agent does
+            await streams.ensure(bus.nats, chat.STREAM, owned=True)
+            await streams.ensure(bus.nats, chat.STREAM, owned=True)  # as a second agent does
 
         connected = next(name for name in NAMES if str(bus.nats.connected_url.port) in (home.path / name / "server.conf").read_text())  # type: ignore[union-attr]
         await eventually(lambda: stored(bus), 10, every=0.2)

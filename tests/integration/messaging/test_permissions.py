@@ -5,10 +5,15 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import nats
 import pytest
+from nats.js.errors import APIError
+from pydantic import SecretStr
 
-from shared.contracts.subject import EVERYONE, Event, Query
-from shared.messaging import permissions
+from shared.contracts.subject import EVERYONE, Empty, Event, Query
+from shared.messaging import permissions, streams
+from shared.messaging.bus import Bus, Route
+from shared.messaging.scope import Scope
 from shared.messaging.server_configuration import password_file
 from tests.support.nats_server import RunningNats
 
@@ -28,13 +33,16 @@ STREAM_USERS = {
     "$JS.API.DIRECT.GET.CHAT": {"agent"},
     "$JS.API.DIRECT.GET.CHAT.chat.events.x": {"agent"},
     "$JS.API.STREAM.CREATE.NOTES": {"notes", "retrieval"},
-    "$JS.API.STREAM.UPDATE.NOTES": {"notes", "retrieval"},
+    "$JS.API.STREAM.UPDATE.NOTES": {"notes"},
     "$JS.API.DIRECT.GET.NOTES": set(),
     "$JS.API.CONSUMER.DURABLE.CREATE.NOTES.retrieval": {"retrieval"},
     "$JS.API.CONSUMER.INFO.NOTES.retrieval": {"retrieval"},
     "$JS.API.CONSUMER.MSG.NEXT.NOTES.retrieval": {"retrieval"},
     "$JS.ACK.NOTES.retrieval.1.1.1.1.1": {"retrieval"},
 }
+
+FIND = Query("notes.find", Empty, Empty, owner="notes")
+Query.registry.remove(FIND)  # type: ignore[arg-type]
 
 
 class Session:
@@ -151,3 +159,52 @@ async def test_nobody_comes_in_without_a_users_password(shared_nats: RunningNats
 def test_an_answer_may_take_as_long_as_its_asker_waits() -> None:
     for user in permissions.USERS:
         assert all(permissions.of(user).reply_seconds > query.timeout_seconds for query in Query.registry if query.owner == user)
+
+
+async def test_whoever_is_asked_answers_into_inboxes_alone(own_nats: RunningNats) -> None:
+    """Else a question would act with the rights of the one it is put to: the server lets an answer go wherever the question says."""
+    url = f"nats://127.0.0.1:{own_nats.server.port}"
+    passwords = {user: SecretStr(password_file(own_nats.home.secrets, user).read_text().strip()) for user in ("notes", "agent")}
+    served, asker, heard = Bus("notes", url, passwords["notes"]), Bus("agent", url, passwords["agent"]), list[Empty]()
+
+    async def find(request: Empty, _: Scope) -> Empty:
+        heard.append(request)
+        return request
+
+    await served.connect()
+    await asker.connect()
+    try:
+        await served.serve([Route(FIND, find)])
+        await streams.ensure(served.nats, "NOTES", owned=True)
+        for subject in ("notes.ping", "notes.find"):
+            for reply in ("$JS.API.STREAM.DELETE.NOTES", "$JS.API.STREAM.PURGE.NOTES", "notes.changed.x", ""):
+                await asker.nats.publish(subject, b"{}", reply=reply)
+        assert await asker.client.hears("notes")  # what came before has been taken in
+        admin = await nats.connect(own_nats.url)
+        (stream,) = await admin.jetstream().streams_info()
+        await admin.close()
+        assert (stream.config.name, stream.state.messages, heard) == ("NOTES", 0, [])
+    finally:
+        await asker.stop()
+        await served.stop()
+
+
+async def test_streams_that_are_there_are_found_whatever_the_disk_has_free(own_nats: RunningNats) -> None:  # OP-3
+    admin = await nats.connect(own_nats.url)
+    try:
+        async with asyncio.timeout(10):
+            for name in (*STREAMS, *STREAMS):
+                await streams.ensure(admin, name, owned=True)
+    finally:
+        await admin.close()
+
+
+async def test_nobody_empties_a_stream(own_nats: RunningNats) -> None:
+    admin = await nats.connect(own_nats.url)
+    try:
+        for name in STREAMS:
+            await streams.ensure(admin, name, owned=True)
+            with pytest.raises(APIError, match="purge not permitted"):
+                await admin.jetstream().purge_stream(name)
+    finally:
+        await admin.close()

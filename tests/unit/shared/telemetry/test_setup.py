@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.settings import ServiceSettings
+
 # Makes more spans than the queue holds while the collector does not answer, then ends as a service does. Prints in which threads spans were
 # made and sent, and how many there were.
 PROGRAM = """
@@ -65,6 +67,27 @@ def test_a_collector_that_is_away_holds_up_neither_the_work_nor_the_end(tmp_path
     with socket.create_server(("127.0.0.1", 0)) as server:
         gone = f"http://127.0.0.1:{server.getsockname()[1]}"
     assert run(gone, tmp_path) == ["OtelBatchSpanRecordProcessor"]
+
+
+def test_what_a_collector_asks_for_is_sent_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "headers").write_text("authorization=Bearer%20key,tenant=one\n")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS_FILE", str(tmp_path / "headers"))
+    settings = ServiceSettings()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        program = (
+            "from shared.settings import ServiceSettings\nfrom shared.telemetry import setup, tracing, vocabulary\ns = ServiceSettings()\n"
+            "p = setup.set_up('t', otlp_endpoint=s.otlp_endpoint, otlp_headers=s.otlp_headers, home=None)\n"
+            "with tracing.span(vocabulary.RETRIEVAL):\n    pass\nsetup.finish(p)"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], env=os.environ):
+            connection, _ = server.accept()
+            with connection, connection.makefile("rb") as heard:
+                head = b"".join(iter(heard.readline, b"\r\n")).decode().lower()
+    assert "authorization: bearer key" in head
+    assert "tenant: one" in head
+    assert "key" not in repr(settings)
 
 
 def test_without_a_collector_spans_are_kept_in_a_file_for_the_owner_alone(tmp_path: Path) -> None:
