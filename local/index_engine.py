@@ -122,6 +122,20 @@ class Generations:
         self.number = number
         self.proven()
 
+    def unindexed(self) -> int | None:
+        """What was noted of the present generation; None where nothing was."""
+        try:
+            name, count = (self.root / "unindexed").read_text("utf-8").split()
+            return int(count) if name == _name(self.number) else None
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def note_unindexed(self, count: int) -> None:
+        """Note how many vectors of the present generation are searched one by one; about that many, should the process be killed."""
+        draft = self.root / "unindexed.new"
+        draft.write_text(f"{_name(self.number)} {count}\n", "utf-8")
+        draft.replace(self.root / "unindexed")
+
     def proven(self) -> None:
         """The present generation has lived: forget the starts."""
         (self.root / "starts").unlink(missing_ok=True)
@@ -158,15 +172,21 @@ class Engine:
         self._logged = 0  # writes since the last flush
         self._busy_at = self._written_at = 0.0
         self._looked_at = -1  # the writes that there were when the index was last looked at in rest
+        # Dense vectors that no index has. The engine's own count takes points that got their vector late for indexed ones.
+        self._unindexed = 0
+        self._carried = 0  # those of a build, written since its copy was taken
         self._shard: Shard
 
     async def open(self) -> None:
         """Load what there is."""
         self._shard = await self._call(self._generations.open)
+        noted = self._generations.unindexed()
+        self._unindexed = noted if noted is not None else await self._call(self._shard.dense_points)
 
     async def close(self) -> None:
         """Give everything up; a build that runs is worthless then."""
         async with self._writing:
+            self._generations.note_unindexed(self._unindexed)
             await self._call(self._shard.close)
         self._thread.shutdown()
 
@@ -193,6 +213,7 @@ class Engine:
         async with self._writing:
             await self._give_up_rebuild()
             await self._call(self._shard.forget_dense)
+            self._unindexed = 0
         return Empty()
 
     async def delete(self, request: Delete, _: Scope) -> Empty:
@@ -209,6 +230,7 @@ class Engine:
         async with self._writing:
             await self._give_up_rebuild()
             await self._switch(self._generations.begin)
+            self._unindexed = 0
         return Empty()
 
     async def search(self, request: Search, _: Scope) -> SearchReply:
@@ -231,18 +253,18 @@ class Engine:
             if self._logged > LOGGED_MAX or (self._logged and time.monotonic() - self._busy_at > QUIET_SECONDS):
                 async with self._writing:
                     await self._flush()
-            if await self._wants_rebuild():
+            if self._wants_rebuild():
                 await self._rebuild_once()
             await asyncio.sleep(CHECK_SECONDS)
 
-    async def _wants_rebuild(self) -> bool:
+    def _wants_rebuild(self) -> bool:
         """Whether too many vectors are searched one by one: many while writes go on, few once they have ended."""
         if self._looked_at == self._writes:
             return False
         if time.monotonic() - self._written_at < SETTLED_SECONDS:
-            return await self._call(self._shard.unindexed) > self._unindexed_max
+            return self._unindexed > self._unindexed_max
         self._looked_at = self._writes
-        return await self._call(self._shard.unindexed) > self._settled_max
+        return self._unindexed > self._settled_max
 
     async def rebuild(self) -> None:
         """Replace the present generation by an optimised one. Searches go on; writes wait while the copy is taken.
@@ -257,6 +279,7 @@ class Engine:
                 # Nothing writes now and all is on disk, so that the folder may be copied while it is open and searched.
                 await asyncio.to_thread(shutil.copytree, self._generations.path, build)
                 self._touched = set()
+                self._carried = 0
             await _optimize(build)
             await asyncio.to_thread(_sync_tree, build)
             path = await asyncio.to_thread(self._generations.publish_folder, build, number)
@@ -284,6 +307,8 @@ class Engine:
                 return fresh
 
             await self._switch(adopt)
+            self._unindexed = self._carried
+            self._generations.note_unindexed(self._unindexed)
 
     async def _rebuild_once(self) -> None:
         self._rebuilt = asyncio.create_task(self.rebuild(), name="rebuild")
@@ -300,15 +325,16 @@ class Engine:
     async def _carry_over(self, fresh: Shard) -> None:
         assert self._touched is not None
         ids = [self._touched.pop() for _ in range(min(POINTS_PER_CALL, len(self._touched)))]
-        await self._call(lambda: self._shard.copy_points(ids, fresh))
+        self._carried += await self._call(lambda: self._shard.copy_points(ids, fresh))
 
-    async def _write(self, ids: Sequence[UUID], write: Callable[[Shard], None]) -> None:
+    async def _write(self, ids: Sequence[UUID], write: Callable[[Shard], int]) -> None:
+        """`write` returns how many dense vectors it wrote."""
         if self._touched is not None:
             self._touched.update(ids)
         self._busy_at = self._written_at = time.monotonic()
         self._writes += 1
         self._logged += len(ids)
-        await self._call(lambda: write(self._shard))
+        self._unindexed += await self._call(lambda: write(self._shard))
 
     async def _sync(self) -> None:
         """What was written is in the log on disk. The engine's own flush would hold up every search for as long as the disk takes."""
@@ -317,6 +343,7 @@ class Engine:
     async def _flush(self) -> None:
         self._logged = 0
         await self._call(self._shard.flush)
+        self._generations.note_unindexed(self._unindexed)
 
     async def _switch(self, make: Callable[[], Shard]) -> None:
         old, path = self._shard, self._generations.path
