@@ -44,6 +44,8 @@ async def running(vault: Path, directory: Path) -> AsyncIterator[Bus]:
         for name in ("nats", "postgres"):
             supervisor.start(programs[name])
         await supervisor.ready(["nats", "postgres"], 60)
+        assert stack.postgres is not None
+        await stack.postgres.prepare()
         bus = Bus("bench", stack.endpoints["nats"])
         await bus.connect()
         supervisor.start(programs["notes"])

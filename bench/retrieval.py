@@ -26,7 +26,8 @@ from shared.messaging.bus import Bus
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
 
-PROGRAMS = ("nats", "postgres"), ("embedder", "index", "notes", "retrieval")
+STORES = ("nats", "postgres")
+PROGRAMS = ("embedder", "index", "notes", "retrieval")
 
 
 @asynccontextmanager
@@ -38,11 +39,13 @@ async def running(vault: Path, directory: Path) -> AsyncIterator[tuple[Client, M
     try:
         stack = await compose(settings, home, settings.vaults, "unused-password")
         programs = {program.name: program for program in (*stack.stores, *stack.models, *stack.services)}
-        for names in PROGRAMS:
+        for names in (STORES, PROGRAMS):
             present = [name for name in names if name in programs]
             for name in present:
                 supervisor.start(programs[name])
             await supervisor.ready(present, 60)
+            if names is STORES and stack.postgres is not None:
+                await stack.postgres.prepare()
         bus = Bus("bench", stack.endpoints["nats"])
         await bus.connect()
         try:

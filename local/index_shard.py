@@ -71,8 +71,8 @@ class Shard:
                 raise EngineError("the shard has not the payload indexes that filters need")
             return cls(shard)
 
-    def upsert(self, points: Sequence[Point]) -> None:
-        """Adds points or replaces them whole, except that one without a dense vector keeps what it has."""
+    def upsert(self, points: Sequence[Point]) -> int:
+        """Adds points or replaces them whole, except that one without a dense vector keeps what it has. Returns how many have one."""
         given = {point.id: decode_dense(point.dense) for point in points if point.dense is not None}
         sparse = {point.id: _sparse(point.sparse) for point in points}
         for vector in given.values():
@@ -84,9 +84,10 @@ class Shard:
                 for point in points
             ]
             self._shard.update(UpdateOperation.upsert_points(stored))
+        return len(given) + len(kept)
 
-    def set_dense(self, vectors: Sequence[DenseVector]) -> None:
-        """Gives existing points their dense vectors; points that are not there are passed over."""
+    def set_dense(self, vectors: Sequence[DenseVector]) -> int:
+        """Gives existing points their dense vectors; points that are not there are passed over. Returns how many are."""
         decoded = {vector.id: decode_dense(vector.dense) for vector in vectors}
         for vector in decoded.values():
             self._fit_dimension(len(vector))
@@ -97,6 +98,7 @@ class Shard:
                 self._shard.update(
                     UpdateOperation.update_vectors([edge.PointVectors(one, {DENSE: decoded[UUID(str(one))]}) for one in present])
                 )
+        return len(present)
 
     def forget_dense(self) -> None:
         """Removes all dense vectors; of any dimension may the next ones be."""
@@ -106,10 +108,11 @@ class Shard:
             self._shard.flush()
         self._dimension = 0
 
-    def delete(self, ids: Sequence[UUID]) -> None:
-        """Removes points; unknown ids are passed over."""
+    def delete(self, ids: Sequence[UUID]) -> int:
+        """Removes points; unknown ids are passed over. Returns 0: it writes no vector."""
         with _engine():
             self._shard.update(UpdateOperation.delete_points(list(ids)))
+        return 0
 
     def search(self, request: Search) -> SearchReply:
         """Both legs over the same filter, exact as far as the points are not yet optimised."""
@@ -129,29 +132,27 @@ class Shard:
         with _engine():
             return int(self._shard.count(edge.CountRequest(exact=True)))
 
-    def unindexed(self) -> int:
-        """How many dense vectors are searched one by one."""
+    def dense_points(self) -> int:
+        """How many have a dense vector."""
         with _engine():
             if not self._dimension:
                 return 0
-            dense = self._shard.count(edge.CountRequest(exact=True, filter=edge.Filter(must=[edge.HasVectorCondition(DENSE)])))
-            info = self._shard.info()
-            # Every sparse vector counts as indexed.
-            return int(dense + info.points_count - info.indexed_vectors_count)
+            return int(self._shard.count(edge.CountRequest(exact=True, filter=edge.Filter(must=[edge.HasVectorCondition(DENSE)]))))
 
-    def copy_points(self, ids: Sequence[UUID], target: "Shard") -> None:
-        """Makes `target` have these points as they are here, absent ones included."""
+    def copy_points(self, ids: Sequence[UUID], target: "Shard") -> int:
+        """Makes `target` have these points as they are here, absent ones included. Returns how many of them have a dense vector."""
         with _engine():
             records = self._shard.retrieve(list(ids), True, True)
             gone = set(ids) - {UUID(str(record.id)) for record in records}
             if gone:
                 target._shard.update(UpdateOperation.delete_points(list(gone)))  # noqa: SLF001 - another shard of this class
             if not records:
-                return
+                return 0
             if self._dimension:
                 target._fit_dimension(self._dimension)  # noqa: SLF001
             points = [edge.Point(record.id, _vectors(record), dict(record.payload or {})) for record in records]
             target._shard.update(UpdateOperation.upsert_points(points))  # noqa: SLF001
+            return sum(DENSE in _vectors(record) for record in records)
 
     def optimize(self) -> None:
         """Builds the vector index, for seconds or minutes; for a process of its own."""

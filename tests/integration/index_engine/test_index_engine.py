@@ -179,6 +179,41 @@ async def test_enough_unindexed_vectors_start_a_rebuild_by_themselves(tmp_path: 
         assert (await engine.stats(Empty(), SCOPE)).points == 120
 
 
+async def test_fewer_are_given_an_index_once_nothing_is_written_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path, unindexed_max=1000, settled_max=100) as engine:
+        monkeypatch.setattr("local.index_engine.SETTLED_SECONDS", 600)
+        await engine.upsert(Upsert(points=[point(uuid4(), 1, vector=dense()) for _ in range(120)]), SCOPE)
+        assert not engine._wants_rebuild()
+        monkeypatch.setattr("local.index_engine.SETTLED_SECONDS", 0)
+        assert engine._wants_rebuild()
+        assert not engine._wants_rebuild()  # nothing was written since
+
+
+async def test_vectors_that_come_after_their_points_are_counted_as_without_an_index(tmp_path: Path) -> None:
+    """As they always do: words are there first."""
+    ids = [uuid4() for _ in range(200)]
+    async with opened(tmp_path) as engine:
+        await engine.upsert(Upsert(points=[point(one, 1) for one in ids]), SCOPE)
+        await engine.set_dense(SetDense(vectors=[DenseVector(id=one, dense=dense()) for one in ids[:100]]), SCOPE)
+        assert engine._unindexed == 100
+        await engine._rebuild_once()
+        assert engine._unindexed == 0
+        await engine.set_dense(SetDense(vectors=[DenseVector(id=one, dense=dense()) for one in ids[100:]]), SCOPE)
+        assert engine._unindexed == 100
+    async with opened(tmp_path) as engine:
+        assert engine._unindexed == 100
+        await engine.upsert(Upsert(points=[point(ids[0], 2)]), SCOPE)  # keeps its vector, in another place
+        assert engine._unindexed == 101
+        await engine.clear(Empty(), SCOPE)
+        assert engine._unindexed == 0
+    (tmp_path / "unindexed").unlink()
+    async with opened(tmp_path) as engine:
+        await engine.upsert(Upsert(points=[point(one, 1, vector=dense()) for one in ids]), SCOPE)
+    (tmp_path / "unindexed").unlink()
+    async with opened(tmp_path) as engine:
+        assert engine._unindexed == 200  # nobody knows: as if there were no index
+
+
 async def test_an_interrupted_build_is_discarded_at_the_next_start(tmp_path: Path) -> None:
     one = uuid4()
     async with opened(tmp_path) as engine:
