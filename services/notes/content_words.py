@@ -5,7 +5,7 @@ PostgreSQL keeps them per note as a `tsvector`, whose index finds beginnings, to
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from services.notes.search_key import search_key
 
@@ -20,20 +20,22 @@ QUERY_WORDS_MAX = 8
 
 _CJK = "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _PIECE = re.compile(rf"([{_CJK}]+)|([^\W_{_CJK}]+)")
+_RUN = re.compile(f"[{_CJK}]+")
+# The beginnings of words; in ASCII several times as fast.
+_WORD = re.compile(rf"([^\W_{_CJK}]{{1,{WORD_CHARACTERS_MAX}}})[^\W_{_CJK}]*")
+_ASCII_WORD = re.compile(rf"([a-z0-9]{{1,{WORD_CHARACTERS_MAX}}})[a-z0-9]*")
 
 
 def content_words(text: str) -> list[str]:
     """The distinct words of a note."""
-    found: dict[str, None] = {}
-    for run, word in _PIECE.findall(search_key(text[:CHARACTERS_MAX])):
-        if run:
+    tokens = dict.fromkeys(search_key(text[:CHARACTERS_MAX]).split(" "))
+    found = dict.fromkeys(_ASCII_WORD.findall(" ".join(filter(str.isascii, tokens))))
+    if other := " ".join(token for token in tokens if not token.isascii()):
+        found.update(dict.fromkeys(_WORD.findall(other)))
+        for run in _RUN.findall(other):
             found.update(dict.fromkeys(map("".join, pairwise(run))))
             found[run[-1]] = None
-        else:
-            found[word[:WORD_CHARACTERS_MAX]] = None
-        if len(found) >= WORDS_MAX:
-            break
-    return list(found)
+    return list(islice(found, WORDS_MAX))
 
 
 def content_query(key: str) -> str | None:

@@ -38,6 +38,10 @@ _WIKI_LINK = re.compile(r"\[\[[^\[\]]*\]\]")
 _AUTOLINK = re.compile(r"<[^<>\s]*>")
 _TAG = re.compile(r"(?:^|(?<=[\s（「『【《“‘，。、；：！？])|(?<=[^\]]\()|(?<=^\())#([^\s#]+)", re.MULTILINE)  # fmt: skip
 _MARKUP = re.compile(r"[*_`\[\]<>&\\!]")
+# What a body without any title, or any tag, has not: most notes need not be read line by line for one of them. Each begins with the
+# character that the engine can look for quickly.
+_MAY_BE_TITLE = re.compile(r"#(?<!##)(?:\s|\Z)|=(?<=[\n ]=)=*[ \t\r]*(?:\n|\Z)")
+_MAY_BE_TAG = re.compile(r"#(?<![^\s（「『【《“‘，。、；：！？(]#)[^\s#]")
 _inline = MarkdownIt("commonmark")
 
 
@@ -125,9 +129,14 @@ class _Scan:
         self._after_blank = True
 
     def read(self, body: str) -> None:
-        """Reads the whole body."""
+        """Reads the body as far as there may be something in it."""
+        has_tags = _MAY_BE_TAG.search(body) is not None
+        if not has_tags and not _MAY_BE_TITLE.search(body):
+            return
         fence = ""
         for line in body.split("\n"):
+            if self.title and not has_tags:
+                return
             line = line.rstrip("\r")  # noqa: PLW2901 - the same line
             if fence:
                 if (closing := _FENCE.match(line)) and closing[1].startswith(fence) and not closing[2].strip():

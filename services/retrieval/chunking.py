@@ -6,20 +6,19 @@ between their items, everything else between lines, a line that is too long itse
 in the text (each chunk has its heading path), except where nothing stands below one. Front matter is no text. An exchange that was written
 into the note (MN-9) is cut by itself: no chunk holds both some of it and some of the note, and its headings stand over nothing else.
 
-All of it takes time linear in the note's length and bounded memory: only blocks are parsed, never inline markup (hostile notes make
-that quadratic), and a long note piece by piece.
+All of it takes time linear in the note's length and bounded memory, whatever is in the note: a long one is parsed piece by piece.
 """
 
 import hashlib
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from uuid import UUID, uuid5
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+import pyromark
 
 from shared.contracts.exchanges import exchanges
 from shared.contracts.front_matter import split
@@ -30,24 +29,21 @@ HEADING_LENGTH_MAX = 300
 
 # Parsed at once, in characters; a piece ends at the next empty line outside a code fence, at the latest at twice that.
 PIECE = 128_000
-# Each cell of a table costs a kilobyte while it is parsed. Beyond this many bars a piece's tables are cut like paragraphs, between lines.
-BARS_MAX = 20_000
 
 # More than front matter is (`split`): who wants a note kept out must not be let down by a line that is no YAML.
 _FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*(?:\r\n|\n|\r)(.*?)(?:^|(?<=[\r\n]))(?:---|\.\.\.)[ \t]*(?:\r\n|\n|\r|\Z)", re.DOTALL)
 # YAML 1.1 has several words for it.
 _WITHDRAWN = re.compile(r"^retrieval[ \t]*:[ \t]*[\"']?(?:false|no|off)[\"']?[ \t]*(?:#.*)?$", re.IGNORECASE | re.MULTILINE)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _BREAK = re.compile(r"[。！？；!?;.]\s*|[，,、]\s*|\s+")
 _CLOSING_MARKS = re.compile(r"[ \t]+#+[ \t]*$")
 _MARKUP = re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)|\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]|[*`~]+|(?<!\w)_+|_+(?!\w)")
 
+_OPENING_MARKS = re.compile(r"[ \t]*#{1,6}")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
-_plain_markdown = MarkdownIt("commonmark")
-_markdown = MarkdownIt("commonmark").enable("table")
-for _parser in (_markdown, _plain_markdown):
-    _parser.core.ruler.enableOnly(["normalize", "block"])
+_MARKDOWN = pyromark.Options.ENABLE_TABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +140,17 @@ def _line_starts(content: str, region: _Unit) -> list[int]:
 def _blocks(content: str, lines: list[int]) -> Iterator[_Block]:
     """The outermost blocks, without horizontal rules."""
     for first, last in _pieces(content, lines):
-        text = content[lines[first] : lines[last]]
-        parser = _markdown if text.count("|") <= BARS_MAX else _plain_markdown
-        for tokens in _outermost(parser.parse(text)):
-            opening = tokens[0]
-            if opening.type == "hr" or opening.map is None:
-                continue
-            parts = [_unit([first + part[0], first + part[1]], lines) for part in _parts(tokens)]
-            if opening.type == "heading_open":
-                yield _Block(parts, int(opening.tag[1:]), _plain(tokens[1].content))
-            else:
-                yield _Block(parts)
+        starts = lines[first : last + 1]
+        text = content[starts[0] : starts[-1]]
+        in_bytes = _byte_offsets(text, starts)
+        for level, begins, end in _outermost(text):
+            last_line = bisect_left(in_bytes, end) - 1
+            # A list ends behind the indentation of what follows it.
+            if content[starts[last_line] : starts[last_line] + end - in_bytes[last_line]].isspace():
+                last_line -= 1
+            parts = [starts[bisect_right(in_bytes, begin) - 1] for begin in begins] + [starts[last_line + 1]]
+            heading = _plain(_heading(content[parts[0] : parts[-1]])) if level else ""
+            yield _Block([_Unit(*part) for part in pairwise(parts)], level, heading)
 
 
 def _pieces(content: str, lines: list[int]) -> Iterator[tuple[int, int]]:
@@ -198,27 +194,38 @@ def _sections(blocks: Iterable[_Block], path: list[tuple[int, str]]) -> Iterator
         yield tuple(text for _, text in path), units or ([heading.parts] if heading else [])
 
 
-def _outermost(tokens: list[Token]) -> Iterator[list[Token]]:
-    start = 0
-    for at, token in enumerate(tokens):
-        if token.level == 0 and token.nesting <= 0:
-            yield tokens[start : at + 1]
-            start = at + 1
+def _outermost(text: str) -> Iterator[tuple[int, list[int], int]]:
+    """The outermost blocks: the level (of a heading, else 0); where the block, or each item of a list, begins; and the end. In bytes."""
+    depth = level = 0
+    begins: list[int] = []
+    for event, span in pyromark.events_with_range(text, options=_MARKDOWN):
+        if not isinstance(event, dict):
+            continue
+        if (tag := event.get("Start")) is not None:
+            if depth == 0:
+                level = int(tag["Heading"]["level"][1]) if isinstance(tag, dict) and "Heading" in tag else 0
+                begins = [] if isinstance(tag, dict) and "List" in tag else [span["start"]]
+            elif depth == 1 and tag == "Item":
+                begins.append(span["start"])
+            depth += 1
+        elif "End" in event:
+            depth -= 1
+            if depth == 0:
+                yield level, begins, span["end"]
 
 
-def _parts(block: list[Token]) -> list[list[int]]:
-    """Lines of the parts: a list's items, or the whole."""
-    first = block[0]
-    assert first.map is not None
-    items = [token.map for token in block if token.type == "list_item_open" and token.level == 1 and token.map is not None]
-    if not items:
-        return [first.map]
-    ends = [item[0] for item in items[1:]] + [first.map[1]]
-    return [[item[0], end] for item, end in zip(items, ends, strict=True)]
+def _byte_offsets(text: str, starts: list[int]) -> list[int]:
+    """Where each line begins in the text's UTF-8."""
+    if text.isascii():
+        return [start - starts[0] for start in starts]
+    sizes = (len(text[start - starts[0] : end - starts[0]].encode()) for start, end in pairwise(starts))
+    return list(accumulate(sizes, initial=0))
 
 
-def _unit(lines: list[int], starts: list[int]) -> _Unit:
-    return _Unit(starts[min(lines[0], len(starts) - 1)], starts[min(lines[1], len(starts) - 1)])
+def _heading(raw: str) -> str:
+    """Its text, without the marks before it or the line below."""
+    lines = _LINE_END.split(raw.rstrip("\r\n"))
+    return " ".join(lines[:-1]) if len(lines) > 1 else _OPENING_MARKS.sub("", raw, count=1)
 
 
 def _cut(content: str, parts: list[_Unit], lines: list[int]) -> Iterator[_Unit]:

@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 DURABLE = "retrieval"
 BATCH = 64
+# One is read and cut while the other is stored.
+BATCHES_AT_ONCE = 2
 # Also how long a fetch outlives the connection that it was made on.
 FETCH_SECONDS = 2.0
 # A fact that was lost on its way to us, or with us, comes again after this; what is being worked on says so more often.
@@ -61,18 +63,24 @@ class Feed:
 
     async def run(self) -> None:
         """Take in what is heard; for ever."""
-        while True:
-            try:
-                messages = await self._subscription.fetch(BATCH, timeout=FETCH_SECONDS)
-            except TimeoutError:  # nats-py raises its own and the standard one; its own is one too
-                await self._settle()
-                continue
-            except NATS_FAILURES as error:
-                logger.warning("The stream of changed notes cannot be read yet: %r", error)
-                await asyncio.sleep(RETRY_SECONDS)
-                await self._open_again()
-                continue
-            await self._take(messages)
+        taking: set[asyncio.Task[None]] = set()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                if len(taking) == BATCHES_AT_ONCE:
+                    await asyncio.wait(taking, return_when=asyncio.FIRST_COMPLETED)
+                try:
+                    messages = await self._subscription.fetch(BATCH, timeout=FETCH_SECONDS)
+                except TimeoutError:  # nats-py raises its own and the standard one; its own is one too
+                    await self._settle()
+                    continue
+                except NATS_FAILURES as error:
+                    logger.warning("The stream of changed notes cannot be read yet: %r", error)
+                    await asyncio.sleep(RETRY_SECONDS)
+                    await self._open_again()
+                    continue
+                task = group.create_task(self._take(messages))
+                taking.add(task)
+                task.add_done_callback(taking.discard)
 
     async def _settle(self) -> None:
         """Facts that another instance of the service has taken in are not pending here."""

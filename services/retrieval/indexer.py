@@ -1,16 +1,17 @@
 """Takes notes that changed into the tables and the index.
 
 Whatever says that a note changed, its state is asked of the notes service, cut in a thread, and stored in one transaction with its
-neighbours', after the index has what it will need. A reader that comes late is refused by the note's revision.
+neighbours', after the index has what it will need. While these are stored the next ones are read and cut, unless they are the same notes.
+A reader that comes late is refused by the note's revision.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import batched
-from typing import cast
 from uuid import UUID
 
 from services.retrieval import documents, held
@@ -18,6 +19,7 @@ from services.retrieval.backlog import Backlog
 from services.retrieval.documents import Change, Gone, Known, Moved
 from services.retrieval.index_writer import IndexWriter
 from services.retrieval.passages import CUT_VERSION, CutNote, cut_note
+from services.retrieval.pipeline import in_order
 from shared.contracts import notes
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.notes import ReadNote
@@ -30,7 +32,7 @@ from shared.telemetry import vocabulary as words
 logger = logging.getLogger(__name__)
 
 READS_AT_ONCE = 8
-# Notes that are looked up together; one has up to 8 MB.
+# Notes that are read and cut ahead of what is stored; one has up to 8 MB.
 PREPARED_AT_ONCE = 16
 READ_SECONDS = 30.0
 # A transaction holds about this many chunks; one note is never divided.
@@ -56,6 +58,21 @@ class Dirty:
     moved_from: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """What the tables say of notes, by workspace and path.
+
+    Attributes:
+        stored: their documents.
+        waiting: those of which a change waits to be published.
+        new_ids: of documents that are to be made.
+    """
+
+    stored: Mapping[tuple[UUID, str], Known]
+    waiting: Collection[tuple[UUID, str]]
+    new_ids: Mapping[tuple[UUID, str], UUID]
+
+
 # A change to store with its document's id; why the note cannot be read just now; None where there is nothing to do.
 type _Prepared = tuple[Change, UUID | None] | ServiceError | None
 
@@ -72,12 +89,13 @@ class Indexer:
         self._thread = ThreadPoolExecutor(1, "cutting")
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
         self._publishing: asyncio.Task[None] | None = None
+        self._being_published: set[tuple[UUID, str]] = set()
         self.last_error: str | None = None
 
     @property
     def busy(self) -> bool:
         """Whether notes are being taken in just now."""
-        return self._lock.locked()
+        return self._lock.locked() or bool(self._being_published)
 
     async def apply(self, batch: Sequence[Dirty]) -> list[Dirty]:
         """Take a batch in; what could not be read just now is returned, to be tried again.
@@ -87,54 +105,75 @@ class Indexer:
         """
         for one in batch:
             self._backlog.add(one.workspace, one.path, one.revision or 0)
-        async with self._lock:
-            with tracing.span(words.INDEXING, {words.INDEX_NOTES: len(batch)}) as span, tracing.unrecorded_below(span):
-                try:
-                    failed = await self._apply(batch)
-                finally:
-                    await self._published()
-                    span.set_attribute(words.INDEX_PENDING, len(self._backlog))
-                span.set_attribute(words.INDEX_FAILED, len(failed))
+        if not batch:
+            return []
+        publishing: list[asyncio.Task[None]] = []
+        with tracing.span(words.INDEXING, {words.INDEX_NOTES: len(batch)}) as span, tracing.unrecorded_below(span):
+            try:
+                async with self._lock:
+                    failed = await self._apply(batch, publishing)
+            finally:
+                # Whoever comes next has the lock meanwhile.
+                await asyncio.gather(*publishing, return_exceptions=True)
+                span.set_attribute(words.INDEX_PENDING, len(self._backlog))
+            for done in publishing:
+                done.result()
+            span.set_attribute(words.INDEX_FAILED, len(failed))
         if not failed:
             self.last_error = None
         return failed
 
-    async def _apply(self, batch: Sequence[Dirty]) -> list[Dirty]:
+    async def _apply(self, batch: Sequence[Dirty], publishing: list[asyncio.Task[None]]) -> list[Dirty]:
+        """`publishing` gets what is under way when this returns or raises."""
         failed: list[Dirty] = []
         ready: list[tuple[Change, UUID | None]] = []
-        for part in batched(batch, PREPARED_AT_ONCE):
+        moving = any(one.moved_from for one in batch)
+        if moving or not self._being_published.isdisjoint((one.workspace, one.path) for one in batch):
+            await self._nothing_published()
+        for part in batched(batch, PREPARED_AT_ONCE if moving else len(batch)):
             # In order, and moves before what reads their paths: a document's id goes with the move.
             moves = [Moved(one.workspace, one.moved_from, one.path, one.revision) for one in part if one.moved_from and one.revision]
             if moves:
-                await self._commit(ready)
+                for changes in (ready, [(move, None) for move in moves]):
+                    await self._begin_to_publish(changes, publishing)
                 ready = []
-                await self._commit([(move, None) for move in moves])
-                await self._published()
-            for one, prepared in zip(part, await self._prepare_all(part), strict=True):
-                if isinstance(prepared, ServiceError):
-                    self.last_error = f"A note could not be read: {prepared.detail}"
-                    failed.append(one)
-                elif prepared is None:
-                    self._backlog.done(one.workspace, one.path, one.revision)
-                else:
-                    ready.append(prepared)
-            if sum(len(change.passages) for change, _ in ready if isinstance(change, CutNote)) >= CHUNKS_PER_COMMIT:
-                await self._commit(ready)
-                ready = []
-        await self._commit(ready)
+                await self._nothing_published()
+            tables = await self._look_up(part)
+            async with aclosing(in_order((self._prepare_one(one, tables) for one in part), PREPARED_AT_ONCE)) as prepared:
+                async for one, outcome in prepared:
+                    if isinstance(outcome, ServiceError):
+                        self.last_error = f"A note could not be read: {outcome.detail}"
+                        failed.append(one)
+                        continue
+                    if outcome is None:
+                        self._backlog.done(one.workspace, one.path, one.revision)
+                        continue
+                    ready.append(outcome)
+                    if sum(len(change.passages) for change, _ in ready if isinstance(change, CutNote)) >= CHUNKS_PER_COMMIT:
+                        await self._begin_to_publish(ready, publishing)
+                        ready = []
+        await self._begin_to_publish(ready, publishing)
         return failed
 
-    async def _commit(self, changes: list[tuple[Change, UUID | None]]) -> None:
-        """Publish a batch while the next one is read and cut."""
-        await self._published()
-        if changes:
-            self._publishing = asyncio.create_task(self._publish(changes), name="publish")
+    async def _begin_to_publish(self, changes: Sequence[tuple[Change, UUID | None]], publishing: list[asyncio.Task[None]]) -> None:
+        """Publish these when those before are, while others are read and cut.
 
-    async def _published(self) -> None:
-        """Until the batch before is published. Raises what kept it from that."""
+        Raises:
+            ServiceError: one of `publishing` failed.
+        """
+        await self._nothing_published()
+        for done in publishing:
+            done.result()
+        if changes:
+            self._being_published = paths = {(change.workspace, change.path) for change, _ in changes}
+            self._publishing = asyncio.create_task(self._publish(changes), name="publish")
+            self._publishing.add_done_callback(lambda _: paths.clear())
+            publishing.append(self._publishing)
+
+    async def _nothing_published(self) -> None:
+        """Until nothing is being published; whether that went well is for those to hear who began it."""
         if self._publishing is not None:
-            publishing, self._publishing = self._publishing, None
-            await publishing
+            await asyncio.wait({self._publishing})
 
     async def _publish(self, changes: Sequence[tuple[Change, UUID | None]], *, by_hand: UUID | None = None) -> None:
         await self._writer.publish(changes, by_hand=by_hand)
@@ -142,21 +181,26 @@ class Indexer:
             if not isinstance(change, Moved):
                 self._backlog.done(change.workspace, change.path, change.revision)
 
-    async def _prepare_all(self, batch: Sequence[Dirty]) -> list[_Prepared]:
+    async def _look_up(self, batch: Iterable[Dirty]) -> _Tables:
         by_workspace: dict[UUID, list[str]] = {}
         for one in batch:
             by_workspace.setdefault(one.workspace, []).append(one.path)
-        known = {workspace: await documents.known(self._pool, workspace, paths) for workspace, paths in by_workspace.items()}
-        async with connection(self._pool) as db:
-            waiting = {workspace: await held.among(db, workspace, paths) for workspace, paths in by_workspace.items()}
-        new = [(one.workspace, one.path) for one in batch if one.path not in known[one.workspace] and not one.moved_from]
-        ids = await documents.new_ids(self._pool, new) if new else {}
-        work = (self._prepare(one, known[one.workspace].get(one.path), ids, held=one.path in waiting[one.workspace]) for one in batch)
-        prepared = await asyncio.gather(*work, return_exceptions=True)
-        for outcome in prepared:
-            if isinstance(outcome, BaseException) and not isinstance(outcome, ServiceError):
-                raise outcome
-        return cast("list[_Prepared]", prepared)
+        stored: dict[tuple[UUID, str], Known] = {}
+        waiting: set[tuple[UUID, str]] = set()
+        for workspace, paths in by_workspace.items():
+            known = await documents.known(self._pool, workspace, paths)
+            stored.update({(workspace, path): document for path, document in known.items()})
+            async with connection(self._pool) as db:
+                waiting.update((workspace, path) for path in await held.among(db, workspace, paths))
+        new = [(one.workspace, one.path) for one in batch if (one.workspace, one.path) not in stored and not one.moved_from]
+        return _Tables(stored, waiting, await documents.new_ids(self._pool, new) if new else {})
+
+    async def _prepare_one(self, one: Dirty, tables: _Tables) -> tuple[Dirty, _Prepared]:
+        key = one.workspace, one.path
+        try:
+            return one, await self._prepare(one, tables.stored.get(key), tables.new_ids, held=key in tables.waiting)
+        except ServiceError as error:
+            return one, error
 
     async def _prepare(
         self,
@@ -202,6 +246,7 @@ class Indexer:
             ServiceError: a note cannot be read just now, or the database is away; nothing is published.
         """
         async with self._lock:
+            await self._nothing_published()
             async with connection(self._pool) as db:
                 waiting = await held.of(db, workspace)
             stored = await documents.known(self._pool, workspace)

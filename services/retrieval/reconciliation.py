@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+from itertools import batched
 from uuid import UUID
 
 import asyncpg
@@ -10,6 +13,7 @@ from services.retrieval import documents, held
 from services.retrieval.backlog import Backlog
 from services.retrieval.documents import Known
 from services.retrieval.indexer import Dirty, Indexer
+from services.retrieval.pipeline import in_order
 from shared.contracts import notes
 from shared.contracts.errors import ServiceError
 from shared.contracts.notes import ListNotes, NoteSummary
@@ -25,6 +29,8 @@ PAUSE_SECONDS = 600.0
 RETRY_SECONDS = 2.0
 NOTES_PER_PAGE = 1000
 NOTES_PER_BATCH = 32
+# One is read and cut while the other is stored.
+BATCHES_AT_ONCE = 2
 
 
 class Reconciliation:
@@ -57,12 +63,16 @@ class Reconciliation:
                     self._backlog.add(one.workspace, one.path)
                 self._backlog.compared(workspace.id)
                 different += found
-        failed: list[Dirty] = []
-        for start in range(0, len(different), NOTES_PER_BATCH):
-            failed += await self._indexer.apply(different[start : start + NOTES_PER_BATCH])
+        failed = await self._take_in(different)
         if different:
             logger.info("%d notes were not as they had been indexed; %d of them cannot be read yet", len(different), len(failed))
         return failed
+
+    async def _take_in(self, different: Sequence[Dirty]) -> list[Dirty]:
+        """Returns what could not be; where one batch fails the later ones are left."""
+        taken_in = in_order((self._indexer.apply(batch) for batch in batched(different, NOTES_PER_BATCH)), BATCHES_AT_ONCE)
+        async with aclosing(taken_in):
+            return [one async for failed in taken_in for one in failed]
 
     async def _differences(self, workspace: UUID) -> list[Dirty]:
         stored = await documents.known(self._pool, workspace)

@@ -3,8 +3,10 @@
 import shutil
 from pathlib import Path
 
+import asyncpg
 import pytest
 
+from shared.database.publication_lock import hold_to_verify
 from tests.integration.retrieval.conftest import Stand, until
 
 
@@ -43,6 +45,28 @@ async def test_edits_moves_and_deletions_are_followed(stand: Stand) -> None:
         await stand.notes.delete(vault, "birds/b.md")
         await until(lambda: _finds_nothing(stand, "otter"))
         assert await stand.fetchval("SELECT count(*) FROM chunks") == 0
+
+
+async def test_a_note_that_goes_while_its_text_is_being_published_goes(stand: Stand) -> None:
+    vault = stand.notes.workspace()
+    async with stand.start_engine(), stand.start():
+        await stand.notes.put(vault, "b.md", "The otter swims.")
+        await stand.settled(1)
+        reader = await asyncpg.connect(stand.database_url, server_settings={"search_path": "retrieval"})
+        try:
+            async with reader.transaction():
+                await hold_to_verify(reader, [vault])
+                await stand.notes.put(vault, "a.md", "The heron stands.")
+                await until(lambda: _is(stand, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 1))
+                # What it is taken for must not be decided by tables that do not have it yet.
+                await stand.notes.delete(vault, "a.md")
+                await stand.notes.put(vault, "b.md", "The kingfisher dives.")
+                await until(lambda: _is(stand, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 1))
+        finally:
+            await reader.close()
+        await until(lambda: _finds(stand, "kingfisher", "b.md"))
+        await stand.settled(1)
+        assert await stand.fetchval("SELECT array_agg(path) FROM documents") == ["b.md"]
 
 
 async def test_a_second_start_reads_nothing_and_writes_nothing(stand: Stand) -> None:
