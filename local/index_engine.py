@@ -8,9 +8,9 @@
 
 Every write is in the engine's log on disk before it is answered. Its segments are flushed, which holds up searches for as long as the disk
 takes, when nobody asks for anything or the log has grown. As many vectors as can be searched one by one in a few milliseconds are left
-alone; beyond that a copy of the generation is optimised in a child process at the lowest priority (the engine would hold this process's
-interpreter lock for minutes), what was written meanwhile is carried over, and `CURRENT` is switched. A shard that cannot be loaded is
-moved aside and an empty one made: retrieval notices and fills it from its tables.
+alone; beyond that a copy of the generation is optimised in a child process that runs while nothing else does (the engine would hold this
+process's interpreter lock for minutes), what was written meanwhile is carried over, and `CURRENT` is switched. A shard that cannot be
+loaded is moved aside and an empty one made: retrieval notices and fills it from its tables.
 """
 
 import asyncio
@@ -399,7 +399,7 @@ async def serve(settings: ServiceSettings, stop: asyncio.Event) -> None:
 async def _optimize(path: Path) -> None:
     launch = Path(__file__).with_name("launch.py")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", str(launch), "--nice", "19", "--parent", str(os.getpid()), "--"),
+        *(sys.executable, "-I", "-S", str(launch), "--idle", "--parent", str(os.getpid()), "--"),
         *(sys.executable, "-m", "local.index_optimizer", str(path)),
     )
     try:

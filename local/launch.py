@@ -1,9 +1,9 @@
-"""Becomes another program that ends with its parent, and if asked under another user or at a lower priority.
+"""Becomes another program that ends with its parent, and if asked under another user or only while the processor has nothing else to do.
 
 Run as a file, before the program, instead of as a `preexec_fn`: Python code between fork and exec can deadlock, and a
 file can be tried by hand. The process id stays the same. Standard library only, so that it costs 20 ms.
 
-    python -I -S launch.py [--user UID:GID] [--nice N] [--death-signal N] --parent PID -- command argument...
+    python -I -S launch.py [--user UID:GID] [--idle] [--death-signal N] --parent PID -- command argument...
 """
 
 import argparse
@@ -57,12 +57,14 @@ def main(arguments: Sequence[str]) -> None:
     """Becomes the command; returns only by `SystemExit`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--user", metavar="UID:GID")
-    parser.add_argument("--nice", type=int, default=0)
+    parser.add_argument("--idle", action="store_true")
     parser.add_argument("--death-signal", type=int, default=9)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
-    os.nice(options.nice)
+    if options.idle:
+        # At the lowest of the usual priorities a program that computes still makes the others wait for its slices.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     if options.user:
         user, _, group = options.user.partition(":")
         become_user(int(user), int(group))

@@ -200,12 +200,10 @@ class _Run:
                 self._report(f"    {line}")
 
 
-def launched(
-    command: Sequence[str], user: User | None = None, death_signal: signal.Signals = signal.SIGKILL, nice: int = 0
-) -> tuple[str, ...]:
+def launched(command: Sequence[str], user: User | None = None, death_signal: signal.Signals = signal.SIGKILL) -> tuple[str, ...]:
     """The command line that runs `command` so that it ends with this process (see `local.launch`)."""
     as_user = () if user is None else ("--user", f"{user.uid}:{user.gid}")
-    options = (*as_user, "--nice", str(nice), "--death-signal", str(int(death_signal)), "--parent", str(os.getpid()))
+    options = (*as_user, "--death-signal", str(int(death_signal)), "--parent", str(os.getpid()))
     return (sys.executable, "-I", "-S", str(Path(launch.__file__)), *options, "--", *command)
 
 
