@@ -36,14 +36,17 @@ class TurnRequest:
 
     @classmethod
     async def begin(cls, command: StartTurn, caller: Caller) -> Self:
-        """Listen first, then start: no event can be missed. A start that fails leaves nothing running."""
+        """Listen first, then start: no event can be missed. A start that fails leaves nothing running but what its client can find again:
+        where nobody knows whether the turn began, the same `client_message_id` is answered by it, or begins it.
+        """
         turn_id = command.turn_id
         stream = TurnStream(caller.bus, _account(caller), turn_id)
         async with _closing_on_error(stream):
             try:
                 accepted = await caller.bus.client.ask(chat.TURN_START, command, caller.scope(scope_id=str(turn_id)))
             except (ServiceError, asyncio.CancelledError) as error:
-                if not isinstance(error, ServiceError) or error.passing:  # it may have begun, or may yet
+                unclear = not isinstance(error, ServiceError) or error.passing  # it may have begun, or may yet
+                if unclear and command.client_message_id is None:
                     await caller.bus.client.cancel(str(turn_id), "caller_gone")
                 raise
             if accepted.turn_id == turn_id:
