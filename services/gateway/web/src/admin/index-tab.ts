@@ -10,7 +10,7 @@ import { code, filled, table } from "./table";
 interface Publication {
   workspace: string;
   publish: "auto" | "manual";
-  text: { id: string; generation: number; created_at: string };
+  text: { id: string; generation: number; created_at: string | null };
   vector: { id: string; generation: number; complete: boolean; embedding_space: string } | null;
   corpus_fingerprint: string;
   documents: number;
@@ -39,7 +39,7 @@ export function indexTab(): HTMLElement {
         workspaceName(one.workspace),
         number(one.documents),
         number(one.chunks),
-        h("span", { title: one.text.id }, `${number(one.text.generation)} · ${moment(one.text.created_at)}`),
+        h("span", { title: one.text.id }, [number(one.text.generation), one.text.created_at && moment(one.text.created_at)].filter(Boolean).join(" · ")),
         one.vector ? h("span", { title: one.vector.embedding_space }, number(one.vector.generation), !one.vector.complete && ` (${t("admin.vectors.incomplete")})`) : "–",
         code(one.corpus_fingerprint),
         publishing(one, () => place.again()),
