@@ -13,6 +13,8 @@ from itertools import batched
 from typing import cast
 from uuid import UUID
 
+from opentelemetry.trace import Link
+
 from services.retrieval import documents, held
 from services.retrieval.backlog import Backlog
 from services.retrieval.documents import Change, Gone, Known, Moved
@@ -79,8 +81,8 @@ class Indexer:
         """Whether notes are being taken in just now."""
         return self._lock.locked()
 
-    async def apply(self, batch: Sequence[Dirty]) -> list[Dirty]:
-        """Take a batch in; what could not be read just now is returned, to be tried again.
+    async def apply(self, batch: Sequence[Dirty], causes: Sequence[Link] = ()) -> list[Dirty]:
+        """Take a batch in; what could not be read just now is returned, to be tried again. `causes`: what its notes were written for.
 
         Raises:
             ServiceError: the database is away; nothing of the last transaction is stored.
@@ -88,7 +90,8 @@ class Indexer:
         for one in batch:
             self._backlog.add(one.workspace, one.path, one.revision or 0)
         async with self._lock:
-            with tracing.span(words.INDEXING, {words.INDEX_NOTES: len(batch)}) as span, tracing.unrecorded_below(span):
+            told: tracing.Attributes = {words.INDEX_NOTES: len(batch)}
+            with tracing.span(words.INDEXING, told, links=causes) as span, tracing.unrecorded_below(span):
                 try:
                     failed = await self._apply(batch)
                 finally:
