@@ -63,7 +63,7 @@ class Ending:
 
     def _hold_end(self, status: TurnStatus, cited: list[int]) -> None:
         # What a request that another attempt gave up has cost, nobody reported.
-        self.log.hold(EventType.USAGE, **usage.summed(self.rounds, partial=self.turn.losses > 0))
+        self.log.hold(EventType.USAGE, **usage.summed(self.rounds, partial=self.turn.interruptions > 0))
         self.log.hold(EventType.DONE, status=status, cited=cited)
 
     async def _stored(self) -> Ended:
