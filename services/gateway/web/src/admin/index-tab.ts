@@ -5,7 +5,7 @@ import { state, workspaceName } from "../app-state";
 import type { IndexStatus } from "../contracts";
 import { button, h } from "../dom";
 import { moment, number, t } from "../i18n";
-import { code, filled, table } from "./table";
+import { code, filled, keptFresh, table } from "./table";
 
 interface Publication {
   workspace: string;
@@ -17,12 +17,18 @@ interface Publication {
   chunks: number;
 }
 
+/** How long until the numbers are looked at again: while they change, and while nothing is known to be under way. */
+const BUSY_MS = 2_000;
+const IDLE_MS = 15_000;
+
 export function indexTab(): HTMLElement {
+  let isBusy = true;
   const place = filled(async () => {
     const [{ items }, statuses] = await Promise.all([
       ask<{ items: Publication[] }>("/api/retrieval/publications"),
       Promise.all(state.workspaces.map(async (one) => [one.id, await ask<IndexStatus>(`/api/retrieval/status?workspace=${one.id}`)] as const)),
     ]);
+    isBusy = statuses.some(([, status]) => status.pending + status.unembedded > 0);
     const statusOf = new Map(statuses);
     const count = (value: number | undefined): string => number(value ?? 0);
     const progress = table(
@@ -52,7 +58,7 @@ export function indexTab(): HTMLElement {
     );
     return [progress, h("h2", {}, t("admin.publish")), published];
   });
-  return place.element;
+  return keptFresh(place, () => (isBusy ? BUSY_MS : IDLE_MS));
 }
 
 function publishing(one: Publication, again: () => Promise<void>): HTMLElement {
