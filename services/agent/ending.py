@@ -15,6 +15,7 @@ from services.agent.turn_rows import Ended, Turn
 from services.agent.turn_store import TurnStore
 from shared.contracts.chat import EventType, TurnStatus
 from shared.contracts.errors import ServiceError
+from shared.messaging.cancellation import SHUTDOWN
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +25,6 @@ DELIVER_SECONDS = 60.0
 ENDING_SECONDS = STORE_SECONDS + DELIVER_SECONDS
 # How often a reply that the database refuses, though it is there, is tried before its end alone is stored.
 REFUSALS_MAX = 5
-# The reason of a cancel by a process that stops.
-SHUTDOWN = "shutdown"
 
 
 class TurnFailure(Exception):
@@ -64,7 +63,7 @@ class Ending:
 
     def _hold_end(self, status: TurnStatus, cited: list[int]) -> None:
         # What a request that another attempt gave up has cost, nobody reported.
-        self.log.hold(EventType.USAGE, **usage.summed(self.rounds, partial=self.turn.losses > 0))
+        self.log.hold(EventType.USAGE, **usage.summed(self.rounds, partial=self.turn.interruptions > 0))
         self.log.hold(EventType.DONE, status=status, cited=cited)
 
     async def _stored(self) -> Ended:

@@ -19,7 +19,7 @@ from services.agent.chat_model import ChatModel, CompletionRequest
 from services.agent.completion import Completion, Delta, Text
 from services.agent.conversations import LONG_CHARACTERS
 from services.agent.delivery import Delivery
-from services.agent.ending import ENDING_SECONDS, SHUTDOWN, Ending, TurnFailure, end_open_calls, status_of_cancel
+from services.agent.ending import ENDING_SECONDS, Ending, TurnFailure, end_open_calls, status_of_cancel
 from services.agent.execution import Execution
 from services.agent.mentioned_notes import shown
 from services.agent.preparation import Preparation
@@ -36,7 +36,7 @@ from services.agent.turn_store import TurnStore
 from shared.contracts.chat import EventType, Mode, TurnStatus
 from shared.contracts.control import CANCEL_REASONS
 from shared.contracts.errors import ServiceError
-from shared.messaging.cancellation import shielded
+from shared.messaging.cancellation import SHUTDOWN, shielded
 from shared.messaging.scope import Scope
 from shared.telemetry import tracing
 from shared.telemetry import vocabulary as words

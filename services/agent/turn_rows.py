@@ -34,11 +34,17 @@ class Turn:
     attempt: int
     last_seq: int
     suspensions: int
+    handed_over: int
+
+    @property
+    def interruptions(self) -> int:
+        """How often it was interrupted at work: the attempts that no suspension accounts for."""
+        return self.attempt - 1 - self.suspensions
 
     @property
     def losses(self) -> int:
-        """How often its agent was lost, or stopped: the attempts that no suspension accounts for."""
-        return self.attempt - 1 - self.suspensions
+        """How often its agent was lost without a word; one that was told to stop has said that it leaves the turn."""
+        return self.interruptions - self.handed_over
 
 
 @dataclass(frozen=True, slots=True)

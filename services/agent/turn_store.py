@@ -216,8 +216,9 @@ class TurnStore:
         """Leave a turn to whichever agent finds it first; False where it is not ours any more."""
         async with connection(self._pool) as db:
             released = await db.execute(
-                "UPDATE turns SET owner = $3 WHERE id = $1 AND attempt = $2 AND status = 'running'", turn_id, attempt, NOBODY
-            )
+                "UPDATE turns SET owner = $3, handed_over = handed_over + 1 WHERE id = $1 AND attempt = $2 AND status = 'running'",
+                turn_id, attempt, NOBODY,
+            )  # fmt: skip
         return released != "UPDATE 0"
 
     async def take_over(self, turn_id: UUID, former: UUID) -> TakenOver | None:

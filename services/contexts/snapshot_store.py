@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 import asyncpg
@@ -24,6 +24,16 @@ class Part:
 
     lines: list[str]
     last: int
+
+
+def _fitting(wanted: LiteralString) -> str:
+    """A query for the first rows of another one, in its order: as many as fit into a message, at least one where there is one."""
+    return f"""
+        SELECT position, line FROM (
+            SELECT *, sum(octet_length(line)) OVER (ORDER BY place) - octet_length(line) AS before
+            FROM (SELECT *, row_number() OVER () AS place FROM ({wanted}) AS wanted) AS placed
+        ) AS summed WHERE before < {PART_BYTES_MAX} ORDER BY place
+    """  # noqa: S608 - of literals
 
 
 async def insert(db: Connection, line: str) -> None:
@@ -79,14 +89,8 @@ class SnapshotStore:
         async with connection(self._pool) as db:
             total = await db.fetchval("SELECT count(*) FROM snapshots WHERE position <= $1", until)
             rows = await db.fetch(
-                """
-                SELECT line FROM (
-                    SELECT position, line, sum(octet_length(line)) OVER (ORDER BY position DESC) - octet_length(line) AS before FROM (
-                        SELECT position, line FROM snapshots WHERE position <= $1 ORDER BY position DESC OFFSET $2 LIMIT $3
-                    ) AS following
-                ) AS summed WHERE before < $4 ORDER BY position DESC
-                """,
-                until, (page - 1) * size + asked.skip, size - asked.skip, PART_BYTES_MAX,
+                _fitting("SELECT position, line FROM snapshots WHERE position <= $1 ORDER BY position DESC OFFSET $2 LIMIT $3"),
+                until, (page - 1) * size + asked.skip, size - asked.skip,
             )  # fmt: skip
         return ContextPage(items=[json.loads(row["line"]) for row in rows], page=page, page_size=size, total=total, until=until)
 
@@ -99,14 +103,8 @@ class SnapshotStore:
         """The next lines, oldest first, as many as fit into a message, at least one where there is one."""
         async with connection(self._pool) as db:
             rows = await db.fetch(
-                """
-                SELECT position, line FROM (
-                    SELECT position, line, sum(octet_length(line)) OVER (ORDER BY position) - octet_length(line) AS before FROM (
-                        SELECT position, line FROM snapshots WHERE position > $1 AND position <= $2 ORDER BY position LIMIT 1000
-                    ) AS following
-                ) AS summed WHERE before < $3 ORDER BY position
-                """,
-                after, until, PART_BYTES_MAX,
+                _fitting("SELECT position, line FROM snapshots WHERE position > $1 AND position <= $2 ORDER BY position LIMIT 1000"),
+                after, until,
             )  # fmt: skip
         return Part([row["line"] for row in rows], rows[-1]["position"] if rows else until)
 

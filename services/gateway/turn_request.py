@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from uuid import UUID
 
 from starlette.types import Receive
@@ -14,7 +14,7 @@ from services.gateway.access import Caller
 from services.gateway.disconnect import client_left
 from services.gateway.turn_stream import TurnStream
 from shared.contracts import chat
-from shared.contracts.chat import StartTurn, TurnAccepted, TurnRef
+from shared.contracts.chat import StartTurn, TurnAccepted, TurnRef, TurnResult
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.messaging.cancellation import shielded
 from shared.messaging.scope import Account
@@ -36,14 +36,17 @@ class TurnRequest:
 
     @classmethod
     async def begin(cls, command: StartTurn, caller: Caller) -> Self:
-        """Listen first, then start: no event can be missed. A start that fails leaves nothing running."""
+        """Listen first, then start: no event can be missed. A start that fails leaves nothing running but what its client can find again:
+        where nobody knows whether the turn began, the same `client_message_id` is answered by it, or begins it.
+        """
         turn_id = command.turn_id
         stream = TurnStream(caller.bus, _account(caller), turn_id)
         async with _closing_on_error(stream):
             try:
                 accepted = await caller.bus.client.ask(chat.TURN_START, command, caller.scope(scope_id=str(turn_id)))
             except (ServiceError, asyncio.CancelledError) as error:
-                if not isinstance(error, ServiceError) or error.passing:  # it may have begun, or may yet
+                unclear = not isinstance(error, ServiceError) or error.passing  # it may have begun, or may yet
+                if unclear and command.client_message_id is None:
                     await caller.bus.client.cancel(str(turn_id), "caller_gone")
                 raise
             if accepted.turn_id == turn_id:
@@ -60,10 +63,23 @@ class TurnRequest:
             await stream.catch_up()
         return stream
 
-    async def wait(
-        self, receive: Receive, close: Callable[[bool], Coroutine[Any, Any, None]], heard: Callable[[bytes], None] | None = None
-    ) -> None:
-        """Wait for the turn's end, then `close`, in every case, with whether the client left before. Its frames go to `heard`.
+    async def result(self, receive: Receive, *, cancel: bool) -> TurnResult:
+        """What the turn comes to once it has ended, or waits for the user. One that was decided on before it could be asked goes on, and is
+        waited for. `cancel`: as in `wait`.
+        """
+        turn = self
+        while True:
+            await turn.wait(receive, cancel=cancel)
+            try:
+                return await self.caller.ask(chat.TURN_RESULT, TurnRef(turn=self.accepted.turn_id))
+            except ServiceError as error:
+                if error.code is not ErrorCode.CONFLICT:
+                    raise
+            turn = replace(turn, stream=await self.reading(self.accepted.turn_id, self.caller, after=turn.stream.last))
+
+    async def wait(self, receive: Receive, *, cancel: bool, heard: Callable[[bytes], None] | None = None) -> None:
+        """Wait for the end of the turn, or of its present stretch, then listen no more. `cancel`: stop the turn where the client leaves
+        before. Its frames go to `heard`.
 
         Raises:
             ServiceError: `cancelled`, where the client left.
@@ -84,7 +100,7 @@ class TurnRequest:
             ended = True
         finally:
             watcher.cancel()
-            await shielded(close(not ended), CANCEL_SECONDS)
+            await shielded(self.close(cancel=cancel and not ended), CANCEL_SECONDS)
 
     async def _left(self, receive: Receive) -> None:
         await client_left(receive)

@@ -46,6 +46,11 @@ class TurnStream:
         self._subscription: Subscription | None = None
         self.ended = False
 
+    @property
+    def last(self) -> int:
+        """The number of the last event that was taken."""
+        return self._last
+
     async def __aenter__(self) -> Self:
         """Listen; everything published from now on is seen."""
         self._subscription = await self._bus.nats.subscribe(EVENTS.subject(self._turn_id), cb=self._heard)

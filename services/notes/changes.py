@@ -14,6 +14,7 @@ from uuid import UUID
 from services.notes.metadata import tag_keys
 from services.notes.vault import FileStat
 from shared.database.pool import Connection
+from shared.telemetry import tracing
 
 type Kind = Literal["created", "updated", "moved", "deleted"]
 
@@ -134,10 +135,11 @@ async def commit(connected: Connection, workspace: UUID, seen: Sequence[Seen], g
 
 
 async def _remember(connected: Connection, workspace: UUID, revision: int, changes: Sequence[Change]) -> None:
+    cause = tracing.traceparent()
     await connected.executemany(
-        "INSERT INTO changes (workspace, revision, kind, path, content_hash, from_path) VALUES ($1, $2, $3, $4, $5, $6)",
+        "INSERT INTO changes (workspace, revision, kind, path, content_hash, from_path, traceparent) VALUES ($1, $2, $3, $4, $5, $6, $7)",
         [
-            (workspace, revision + number, change.kind, change.path, change.content_hash, change.from_path)
+            (workspace, revision + number, change.kind, change.path, change.content_hash, change.from_path, cause)
             for number, change in enumerate(changes, start=1)
         ],
     )

@@ -59,7 +59,7 @@ class Outbox:
         """Send what is next; whether there may be more."""
         async with connection(self._pool) as connected:
             rows = await connected.fetch(
-                "SELECT id, revision, kind, path, content_hash, from_path, changed_at FROM changes "
+                "SELECT id, revision, kind, path, content_hash, from_path, changed_at, traceparent FROM changes "
                 "WHERE workspace = $1 AND sent_at IS NULL ORDER BY revision LIMIT $2",
                 self._workspace,
                 BATCH,
@@ -85,13 +85,14 @@ class Outbox:
             changed_at=row["changed_at"],
         )
         body = message.model_dump_json().encode()
+        headers = {names.MESSAGE_ID: str(row["id"])}
+        if row["traceparent"] is not None:
+            headers[names.TRACEPARENT] = row["traceparent"]
         pause = RETRY_SECONDS
         while True:
             try:
                 js = self._nats.jetstream(timeout=ACK_SECONDS)
-                await js.publish(
-                    notes.CHANGED.subject(self._workspace), body, headers={names.MESSAGE_ID: str(row["id"])}, stream=notes.STREAM
-                )
+                await js.publish(notes.CHANGED.subject(self._workspace), body, headers=headers, stream=notes.STREAM)
                 return
             except NoStreamResponseError:
                 # JetStream is starting, or its data were lost.

@@ -23,6 +23,7 @@ from shared.contracts.errors import ServiceError
 from shared.contracts.notes import NoteChanged
 from shared.database.pool import UNAVAILABLE
 from shared.messaging import streams
+from shared.telemetry import tracing
 from shared.telemetry.logs import said
 
 logger = logging.getLogger(__name__)
@@ -131,7 +132,8 @@ class Feed:
             waiting.append((message, (fact.workspace, fact.path)))
         async with _in_progress([message for message, _ in waiting]):
             try:
-                failed = {(one.workspace, one.path) for one in await self._indexer.apply(list(dirty.values()))}
+                links = tracing.links_to(message.headers or {} for message, _ in waiting)
+                failed = {(one.workspace, one.path) for one in await self._indexer.apply(list(dirty.values()), links)}
             except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
                 logger.warning("Changed notes cannot be stored yet: %s", said(error))
                 failed = {key for _, key in waiting}

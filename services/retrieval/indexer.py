@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import batched
 from uuid import UUID
 
+from opentelemetry.trace import Link
+
 from services.retrieval import documents, held
 from services.retrieval.backlog import Backlog
 from services.retrieval.documents import Change, Gone, Known, Moved
@@ -97,8 +99,8 @@ class Indexer:
         """Whether notes are being taken in just now."""
         return self._lock.locked() or bool(self._being_published)
 
-    async def apply(self, batch: Sequence[Dirty]) -> list[Dirty]:
-        """Take a batch in; what could not be read just now is returned, to be tried again.
+    async def apply(self, batch: Sequence[Dirty], causes: Sequence[Link] = ()) -> list[Dirty]:
+        """Take a batch in; what could not be read just now is returned, to be tried again. `causes`: what its notes were written for.
 
         Raises:
             ServiceError: the database is away; nothing of the last transaction is stored.
@@ -108,7 +110,8 @@ class Indexer:
         if not batch:
             return []
         publishing: list[asyncio.Task[None]] = []
-        with tracing.span(words.INDEXING, {words.INDEX_NOTES: len(batch)}) as span, tracing.unrecorded_below(span):
+        told: tracing.Attributes = {words.INDEX_NOTES: len(batch)}
+        with tracing.span(words.INDEXING, told, links=causes) as span, tracing.unrecorded_below(span):
             try:
                 async with self._lock:
                     failed = await self._apply(batch, publishing)

@@ -39,29 +39,35 @@ class Publications:
         self._writer = writer
         self._fingerprints: dict[UUID, tuple[int, str]] = {}
 
-    async def seen(self, db: Connection, workspaces: Sequence[UUID] | None) -> list[Seen]:
-        """Those of these workspaces, by id (None: all that were indexed). One that was never indexed is seen, too: its publication is
-        the empty one, so that whoever saw it notices the first note. `db`: in a snapshot.
+    async def seen(self, db: Connection, workspaces: Sequence[UUID]) -> list[Seen]:
+        """Those of these workspaces, by id. One that was never indexed is seen, too: its publication is the empty one, so that whoever
+        saw it notices the first note. `db`: in a snapshot.
         """
         rows = await db.fetch(
             "SELECT workspace, coalesce(publish, 'auto') AS publish, coalesce(generation, 0) AS generation, "
-            "coalesce(published_at, now()) AS published_at, coalesce(vector_generation, 0) AS vector_generation, vectors_at, "
+            "published_at, coalesce(vector_generation, 0) AS vector_generation, vectors_at, "
             "coalesce(catalog_revision, 0) AS catalog_revision, "
             "EXISTS (SELECT FROM chunks c WHERE c.workspace = asked.workspace AND NOT c.embedded) AS incomplete, "
             "EXISTS (SELECT FROM chunks c WHERE c.workspace = asked.workspace AND NOT c.in_index) AS unwritten "
-            "FROM (SELECT DISTINCT unnest(coalesce($1::uuid[], (SELECT array_agg(workspace) FROM publications))) AS workspace) AS asked "
+            "FROM (SELECT DISTINCT unnest($1::uuid[]) AS workspace) AS asked "
             "LEFT JOIN publications USING (workspace) ORDER BY workspace",
             workspaces,
         )
         return [await self._seen(db, row) for row in rows]
 
-    async def listed(self, db: Connection) -> list[Publication]:
-        """All of them, with how much they hold. `db`: in a snapshot."""
+    async def all(self, db: Connection, served: Sequence[UUID]) -> list[Publication]:
+        """Those of the workspaces that are served now, and of all that ever were indexed. `db`: in a snapshot."""
+        indexed = await db.fetch("SELECT workspace FROM publications")
+        return await self.listed(db, [*served, *(row["workspace"] for row in indexed)])
+
+    async def listed(self, db: Connection, workspaces: Sequence[UUID]) -> list[Publication]:
+        """Those of these workspaces, with how much they hold. `db`: in a snapshot."""
         counted = {
             row["workspace"]: row
             for row in await db.fetch(
-                "SELECT workspace, (SELECT count(*) FROM documents d WHERE d.workspace = p.workspace AND NOT excluded) AS documents, "
-                "(SELECT count(*) FROM chunks c WHERE c.workspace = p.workspace) AS chunks FROM publications p"
+                "SELECT workspace, (SELECT count(*) FROM documents d WHERE d.workspace = asked.workspace AND NOT excluded) AS documents, "
+                "(SELECT count(*) FROM chunks c WHERE c.workspace = asked.workspace) AS chunks FROM unnest($1::uuid[]) AS asked(workspace)",
+                workspaces,
             )
         }
         return [
@@ -75,12 +81,14 @@ class Publications:
                 documents=counted[one.workspace]["documents"],
                 chunks=counted[one.workspace]["chunks"],
             )
-            for one in await self.seen(db, None)
+            for one in await self.seen(db, workspaces)
         ]
 
     async def _seen(self, db: Connection, row: asyncpg.Record) -> Seen:
-        workspace, space = row["workspace"], self._writer.space
-        text = PublishedText(id=_id(workspace, "text", row["generation"]), generation=row["generation"], created_at=row["published_at"])
+        workspace, space, generation = row["workspace"], self._writer.space, row["generation"]
+        # A choice of how to publish makes a row, too, with no publication to date.
+        published_at = row["published_at"] if generation else None
+        text = PublishedText(id=_id(workspace, "text", generation), generation=generation, created_at=published_at)
         vector = None
         # Where there is no passage, the vectors of all of them are known.
         if space is not None and (row["vectors_at"] is not None or not row["incomplete"]):
@@ -90,9 +98,9 @@ class Publications:
                 text_publication=text.id,
                 embedding_space=space,
                 complete=not row["incomplete"],
-                created_at=row["vectors_at"] or row["published_at"],
+                created_at=row["vectors_at"] or published_at,
             )
-        fingerprint = await self._fingerprint(db, workspace, row["generation"])
+        fingerprint = await self._fingerprint(db, workspace, generation)
         return Seen(workspace, row["publish"], text, vector, row["catalog_revision"], fingerprint, not row["unwritten"])
 
     async def _fingerprint(self, db: Connection, workspace: UUID, generation: int) -> str:

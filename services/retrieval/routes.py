@@ -101,8 +101,9 @@ class Handlers:
     async def publication_list(self, _: PublicationRequest, scope: Scope) -> PublicationList:
         """Every workspace's publication, for admins and services."""
         _check_admin(scope)
+        served = await self._served(scope)
         async with snapshot(self._pool) as db:
-            return PublicationList(items=await self._publications.listed(db))
+            return PublicationList(items=await self._publications.all(db, served))
 
     async def publish(self, request: Publish, scope: Scope) -> Publication:
         """What is held of one workspace."""
@@ -123,13 +124,15 @@ class Handlers:
 
     async def _require_admin(self, workspace: UUID, scope: Scope) -> None:
         _check_admin(scope)
-        served = (await self._client.ask(notes.WORKSPACE_LIST, Empty(), scope)).items
-        if all(one.id != workspace for one in served):
+        if workspace not in await self._served(scope):
             raise ServiceError(ErrorCode.WORKSPACE_NOT_FOUND, "There is no such workspace.")
+
+    async def _served(self, scope: Scope) -> list[UUID]:
+        return [one.id for one in (await self._client.ask(notes.WORKSPACE_LIST, Empty(), scope)).items]
 
     async def _publication(self, workspace: UUID) -> Publication:
         async with snapshot(self._pool) as db:
-            (found,) = [one for one in await self._publications.listed(db) if one.workspace == workspace]
+            (found,) = await self._publications.listed(db, [workspace])
         return found
 
 

@@ -7,7 +7,8 @@ Whoever changes a note names the version it has seen, needs `write` access (`for
 answered it may or may not have happened; once it is answered, it is on the disk for good.
 
 `notes.changed.<workspace>` is a fact in the stream NOTES: published after the index row is committed, at least once (with
-`Nats-Msg-Id`), in order of `revision` within a workspace. Readers acknowledge after their own work is committed.
+`Nats-Msg-Id`), in order of `revision` within a workspace. Readers acknowledge after their own work is committed. Where a request was the
+cause, `traceparent` is of it, to be linked to and not gone on with: one request may change many notes, one batch be of many requests.
 """
 
 from datetime import datetime

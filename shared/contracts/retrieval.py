@@ -210,22 +210,22 @@ class ConfigurePublishing(Message):
 
 
 class PublishedText(Message):
-    """The present text publication of a workspace."""
+    """The present text publication of a workspace. Generation 0: nothing was published yet, at no time."""
 
     id: UUID
     generation: int
-    created_at: datetime
+    created_at: datetime | None
 
 
 class PublishedVectors(Message):
-    """The vectors over it; `complete` when every chunk has one."""
+    """The vectors over it; `complete` when every chunk has one. `created_at` None: there was nothing to make them of yet."""
 
     id: UUID
     generation: int
     text_publication: UUID
     embedding_space: str
     complete: bool
-    created_at: datetime
+    created_at: datetime | None
 
 
 class Publication(Message):
@@ -242,7 +242,7 @@ class Publication(Message):
 
 
 class PublicationList(Message):
-    """One entry per workspace that has been indexed."""
+    """One entry per workspace that is served, or has been indexed."""
 
     items: list[Publication]
 

@@ -47,6 +47,15 @@ UNAVAILABLE = (
     # No connection, no memory, no room on its disk.
     asyncpg.InsufficientResourcesError,
 )
+# What tables raise that are not those this version was made for: taken back, migrated on, or changed under a transaction. It passes once
+# somebody has brought them up to date; until then it is the database that is not what it should be, not the request.
+TABLES_DIFFER = (
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedColumnError,
+    asyncpg.InvalidSchemaNameError,
+    asyncpg.InvalidCachedStatementError,
+)
+TABLES_DIFFER_DETAIL = "The database's tables are not those of this version; try again once they are up to date."
 
 
 class _Session(TracedConnection):
@@ -92,7 +101,7 @@ async def connection(pool: Pool, *, seconds: float | None = None) -> AsyncIterat
     """A pooled connection for one task; what is done with it may take `seconds` in all.
 
     Raises:
-        ServiceError: `service_unavailable`, where the database is away, frozen, or has none free.
+        ServiceError: `service_unavailable`, where the database is away, frozen, has none free, or other tables.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -101,7 +110,7 @@ async def connection(pool: Pool, *, seconds: float | None = None) -> AsyncIterat
                 yield acquired
             finally:
                 await _give_back(pool, acquired)
-    except UNAVAILABLE as error:
+    except (*UNAVAILABLE, *TABLES_DIFFER) as error:
         raise database_unavailable(error) from error
 
 
@@ -121,7 +130,10 @@ async def transaction(pool: Pool, *, seconds: float | None = None) -> AsyncItera
 
 
 def database_unavailable(error: BaseException) -> ServiceError:
-    """What a request is told while the database is away."""
+    """What a request is told while the database is away, or has other tables."""
+    if isinstance(error, TABLES_DIFFER):
+        logger.error("The database's tables are not those of this version: %s", said(error))
+        return ServiceError(ErrorCode.UNAVAILABLE, TABLES_DIFFER_DETAIL, retry_after=2)
     logger.warning("The database is not available: %s", said(error))
     return ServiceError(ErrorCode.UNAVAILABLE, "The database is not available; try again shortly.", retry_after=2)
 
@@ -130,7 +142,8 @@ async def ping(pool: Pool) -> str | None:
     """What is wrong with the database, or None."""
     try:
         async with connection(pool, seconds=PING_SECONDS) as acquired:
-            await acquired.execute("SELECT 1")
+            if not await acquired.fetchval("SELECT EXISTS (SELECT FROM migrations)"):  # they were taken back
+                return TABLES_DIFFER_DETAIL
     except ServiceError as error:
         return error.detail
     return None

@@ -27,13 +27,18 @@ REMEMBER_SECONDS = 60.0
 REMEMBERED_MAX = 10_000
 # How long interrupted work may take to clean up before its caller is answered without it.
 CLEANUP_SECONDS = 5.0
+# The reason of a cancel by a process that stops.
+SHUTDOWN = "shutdown"
 
 
 class Cancelled(ServiceError):
     """The work was cancelled; `reason` as in `contracts.control.Cancel`."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(ErrorCode.CANCELLED, f"The request was cancelled: {reason}.", reason=reason)
+        if reason == SHUTDOWN:  # nobody has called it off: it may be asked again, of another process
+            super().__init__(ErrorCode.UNAVAILABLE, "The service was stopped; try again shortly.", reason=reason)
+        else:
+            super().__init__(ErrorCode.CANCELLED, f"The request was cancelled: {reason}.", reason=reason)
         self.reason = reason
 
 
@@ -42,6 +47,7 @@ class Cancellations:
 
     def __init__(self) -> None:
         self._running: dict[str, dict[asyncio.Task[Any], str]] = {}
+        self._stopping = False
         self._remembered: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
     async def listen(self, nats: Nats) -> None:
@@ -110,7 +116,7 @@ class Cancellations:
             if not task.done():
                 task.cancel("caller_gone")
         if task.cancelled():
-            raise Cancelled(self.reason_against(scope.id) or "interrupted")
+            raise Cancelled(self.reason_against(scope.id) or (SHUTDOWN if self._stopping else "interrupted"))
         return task.result()
 
     async def stop(self, grace_seconds: float) -> None:
@@ -118,7 +124,8 @@ class Cancellations:
         tasks = self._tasks()
         if tasks and grace_seconds > 0:
             await asyncio.wait(tasks, timeout=grace_seconds)
-        await asyncio.gather(*(interrupt(task, "shutdown") for task in self._tasks()))
+        self._stopping = True
+        await asyncio.gather(*(interrupt(task, SHUTDOWN) for task in self._tasks()))
 
     def _tasks(self) -> set[asyncio.Task[Any]]:
         return {task for group in self._running.values() for task in group}

@@ -14,7 +14,7 @@ from opentelemetry import trace
 
 from shared.contracts.errors import ServiceError
 
-# Their messages are of connections, files, rights and time; a `ServiceError`'s sentence names notes, but quotes none.
+# Their messages are of connections, files, rights, tables' names and time; a `ServiceError`'s sentence names notes, but quotes none.
 _HARMLESS = (
     OSError,
     NatsError,
@@ -23,6 +23,9 @@ _HARMLESS = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InsufficientPrivilegeError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedColumnError,
+    asyncpg.InvalidSchemaNameError,
 )
 _CHATTY = ("httpx", "httpcore", "faststream", "uvicorn.access")
 

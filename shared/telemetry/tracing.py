@@ -6,7 +6,7 @@ note or quote a chat: of failures a span has the class or code alone (OP-1).
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
@@ -116,6 +116,12 @@ def link_to_current() -> list[Link]:
     """A link to the present span, for work that it sets going in another trace; none where there is no span."""
     context = trace.get_current_span().get_span_context()
     return [Link(context)] if context.is_valid else []
+
+
+def links_to(messages: Iterable[Mapping[str, str]]) -> list[Link]:
+    """Links to the spans that messages with these headers came from, each once; of those alone that are recorded."""
+    contexts = (trace.get_current_span(extract(headers)).get_span_context() for headers in messages)
+    return [Link(context) for context in {(one.trace_id, one.span_id): one for one in contexts if one.trace_flags.sampled}.values()]
 
 
 @contextmanager

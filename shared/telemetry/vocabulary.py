@@ -193,7 +193,8 @@ INDEXING = SpanType(
     "index notes",
     SpanKind.INTERNAL,
     "retrieval",
-    "A batch of notes that changed is taken in. What it asks of others is not traced: there may be thousands.",
+    "A batch of notes that changed is taken in, linked to the requests that wrote them. What it asks of others is not traced: there may be "
+    "thousands.",
     (INDEX_NOTES, INDEX_FAILED, INDEX_PENDING, ERROR_TYPE),
 )
 STATEMENT = SpanType(

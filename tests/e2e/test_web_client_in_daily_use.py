@@ -670,3 +670,49 @@ async def _is_there(web: Client, directory: str) -> bool:
 
 async def _is_away(web: Client, directory: str) -> bool:
     return not await _is_there(web, directory)
+
+
+async def test_the_progress_of_indexing_is_shown_as_it_goes_on(web: Client) -> None:
+    status = {"indexed": 3, "pending": 2, "held": 0, "unembedded": 0, "oldest_pending_seconds": 1, "last_error": None}
+
+    async def progress(route: Route) -> None:
+        await route.fulfill(json=status)
+
+    async with web.context() as context:
+        await context.route(f"**/api/retrieval/status?workspace={await workspace_of(web, web.vault.name)}", progress)
+        page = (await web.open(context, "/#/admin/index")).page
+        table = page.get_by_role("group", name="Index")
+        row = table.get_by_role("row").filter(has_text="vault")
+        await expect(row).to_contain_text("3")
+        await table.focus()
+        status |= {"indexed": 5, "pending": 0}
+        await expect(row).to_contain_text("5")
+        await expect(table).to_be_focused()
+
+
+async def test_a_new_window_begins_in_the_mode_that_was_chosen_last(web: Client) -> None:
+    async with web.context() as context:
+        first = (await web.open(context)).page
+        await first.get_by_label("Mode").select_option("Work on notes")
+        second = (await web.open(context)).page
+        await expect(second.get_by_label("Mode")).to_have_value("agent")
+        await second.get_by_label("Mode").select_option("Ask")
+        await expect((await web.open(context)).page.get_by_label("Mode")).to_have_value("chat")
+        # A window that has chosen for itself keeps to that.
+        await first.reload()
+        await expect(first.get_by_label("Mode")).to_have_value("agent")
+
+
+async def test_a_card_says_what_the_passage_says_without_its_marks(web: Client) -> None:
+    (web.vault / "Rye.md").write_text("Rye is *kneaded* with **wet hands**, see [Bread](Kitchen/Bread.md).\n")
+    web.provider.next(calls("rye wet hands", prefix="rye"), answer("Wet hands [1, 2, 3, 4, 5, 6]."))
+
+    async def found() -> bool:
+        run = await web.stack.client.http.post("/api/retrieval/runs", json={"mode": "keyword", "query": "rye wet hands"})
+        return "Rye.md" in run.text
+
+    await eventually(found, 30)
+    async with web.window() as window:
+        await say(window.page, "How is rye kneaded?")
+        card = replies(window.page).locator(".source-card", has_text="Rye.md")
+        await expect(card.locator(".source-excerpt")).to_have_text("Rye is kneaded with wet hands, see Bread.")

@@ -141,15 +141,15 @@ async def ask(body: ChatRequest, request: Request, caller: AnyCaller) -> Respons
     if body.mode == "agent" or (body.references and locale is None):
         preferences = await preferences_of(caller, request)
         locale, preset = locale or preferences.locale, preferences.markdown
+    cancel = body.on_disconnect == "cancel"
     turn = await TurnRequest.begin(body.to_contract(uuid4(), locale, preset), caller)
+    if not body.stream:
+        return as_json(await turn.result(request.receive, cancel=cancel))
 
     async def close(left_early: bool) -> None:
-        await turn.close(cancel=left_early and body.on_disconnect == "cancel")
+        await turn.close(cancel=left_early and cancel)
 
-    if body.stream:
-        return EventStream(turn.stream, open_streams(request), request.app.state.metrics, close)
-    await turn.wait(request.receive, close)
-    return as_json(await caller.ask(chat.TURN_RESULT, TurnRef(turn=turn.accepted.turn_id)))
+    return EventStream(turn.stream, open_streams(request), request.app.state.metrics, close)
 
 
 @router.get("/api/chat/turns/{turn_id}", response_model=TurnState, summary="A turn so far")

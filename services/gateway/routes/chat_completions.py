@@ -55,10 +55,11 @@ async def complete(body: CompletionRequest, request: Request, caller: AnyCaller)
     turn = await TurnRequest.begin(body.to_contract(uuid4(), provider, model), caller)
     created = int(time.time())
 
-    async def close(_: bool) -> None:
-        await turn.close(cancel=not turn.stream.ended)
-
     if body.stream:
+
+        async def close(_: bool) -> None:
+            await turn.close(cancel=not turn.stream.ended)
+
         chunks = Chunks(turn.accepted.turn_id, body.model, created, include_usage=body.includes_usage)
         source = CompletionStream(turn.stream, chunks)
         return EventStream(
@@ -70,7 +71,7 @@ async def complete(body: CompletionRequest, request: Request, caller: AnyCaller)
         for event in events(frames):
             outcome.apply(event)
 
-    await turn.wait(request.receive, close, heard)
+    await turn.wait(request.receive, cancel=True, heard=heard)
     if (failure := outcome.failure) is not None:
         raise failure
     result = await caller.ask(chat.TURN_RESULT, TurnRef(turn=turn.accepted.turn_id))

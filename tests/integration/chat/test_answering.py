@@ -1,9 +1,16 @@
 """A turn from the question to `Done`, over HTTP, NATS and PostgreSQL."""
 
 import json
+from typing import Any
 
+import pytest
+
+from services.agent.turn_store import TurnStore
+from services.agent.turns import Turns
+from shared.contracts.errors import ErrorCode, ServiceError
 from tests.support.chat_client import ChatStack
-from tests.support.scripted_provider import answer, calls
+from tests.support.polling import eventually
+from tests.support.scripted_provider import Gate, Script, answer, calls
 from tests.support.scripted_retrieval import WORKSPACE, hit
 
 
@@ -205,6 +212,50 @@ async def test_the_same_client_message_id_is_the_same_turn_and_another_body_is_r
     assert len(chat_stack.provider.exchanges) == 1
     other = await chat_stack.client.http.post("/api/chat", json={"message": "Ho", "client_message_id": "m1"})
     assert (other.status_code, other.json()["code"]) == (409, "client_message_id_reused")
+
+
+@pytest.mark.parametrize("lost", ["answer", "agent"])
+async def test_a_start_whose_outcome_was_lost_is_found_by_its_client_message_id_and_answered_once(
+    chat_stack: ChatStack, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    gate = Gate()
+    chat_stack.provider.next(Script([gate, *answer("Hello.").steps]))
+    fail_in_passing_once(monkeypatch, *((Turns, "start") if lost == "answer" else (TurnStore, "begin")))
+    refused = await chat_stack.client.http.post("/api/chat", json={"message": "Hi", "client_message_id": "m1"})
+    gate.open()
+    assert (refused.status_code, refused.json()["code"], "retry-after" in refused.headers) == (503, "service_unavailable", True)
+    again, once_more = [await chat_stack.client.ask("Hi", client_message_id="m1") for _ in range(2)]
+    assert (again.done["status"], again.events) == ("completed", once_more.events)
+    assert len(chat_stack.provider.exchanges) == 1
+    (conversation,) = (await chat_stack.client.http.get("/api/chat/conversations")).json()["items"]
+    assert [one["role"] for one in (await chat_stack.client.conversation(conversation["id"]))["messages"]] == ["user", "assistant"]
+
+
+async def test_a_start_whose_outcome_was_lost_is_stopped_where_nobody_can_find_it(
+    chat_stack: ChatStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat_stack.provider.next(Script([Gate()]))
+    fail_in_passing_once(monkeypatch, Turns, "start")
+    refused = await chat_stack.client.http.post("/api/chat", json={"message": "Hi"})
+    assert refused.status_code == 503
+    (conversation,) = (await chat_stack.client.http.get("/api/chat/conversations")).json()["items"]
+
+    async def ended() -> bool:
+        return (await chat_stack.client.conversation(conversation["id"]))["messages"][1]["status"] == "interrupted"  # type: ignore[no-any-return]
+
+    await eventually(ended, 5)
+
+
+def fail_in_passing_once(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    """Have what `name` does be done, and its caller not learn of it."""
+    do = getattr(owner, name)
+
+    async def failing(*arguments: Any) -> Any:
+        await do(*arguments)
+        monkeypatch.setattr(owner, name, do)
+        raise ServiceError(ErrorCode.UNAVAILABLE, "The database is not available; try again shortly.")
+
+    monkeypatch.setattr(owner, name, failing)
 
 
 async def test_a_reload_says_what_has_become_of_each_source(chat_stack: ChatStack) -> None:  # ON-18

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -11,6 +12,8 @@ from services.agent.app import serve as serve_agent
 from services.agent.execution import Execution
 from services.agent.note_tools import NoteTools
 from services.agent.settings import AgentSettings
+from services.agent.turn_reader import TurnReader
+from shared.contracts.chat import TurnResult
 from shared.contracts.errors import ErrorCode, ServiceError
 from tests.support.agent_stack import BREAD, AgentStack
 from tests.support.chat_client import Streamed, running
@@ -519,3 +522,28 @@ async def test_a_turn_whose_provider_has_gone_while_it_waited_ends_and_says_so(
     assert (rest.of("Error")[0]["code"], rest.done["status"]) == ("unknown_provider", "failed")
     assert "before the change was made" in rest.of("ToolCallEnd")[0]["error"]
     assert (agent_stack.vault / "Bread.md").read_bytes() == BREAD.encode()
+
+
+async def test_whoever_waits_for_the_whole_answer_gets_it_where_the_change_is_decided_meanwhile(
+    agent_stack: AgentStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, result = Gate(), TurnReader.result
+    agent_stack.provider.next(tool_calls(patch(agent_stack)), Script([gate, *answer("Done.").steps]))
+
+    async def decided_before(reader: TurnReader, turn_id: UUID, account: UUID) -> TurnResult:
+        monkeypatch.setattr(TurnReader, "result", result)
+        (call,) = (await agent_stack.state(str(turn_id)))["tool_calls"]
+        asked = {"turn_id": turn_id, "tool_call_id": call["id"], "diff_sha256": call["approval"]["diff_sha256"]}
+        assert (await agent_stack.decide(asked)).status_code == 202
+        await gate.reached.wait()
+        try:
+            return await result(reader, turn_id, account)
+        finally:
+            gate.open()
+
+    monkeypatch.setattr(TurnReader, "result", decided_before)
+    body = {"message": "Do it.", "mode": "agent", "workspace": agent_stack.workspace, "allowed_tools": WRITING, "stream": False}
+    answered = await agent_stack.client.http.post("/api/chat", json=body)
+    assert (answered.status_code, answered.json()["message"]["content"]) == (200, "Done.")
+    assert (answered.json()["done"]["status"], answered.json()["message"]["status"]) == ("completed", "completed")
+    assert (agent_stack.vault / "Bread.md").read_bytes() == BREAD.replace("ten", "twelve").encode()

@@ -1,16 +1,27 @@
 """Turns whose agent is gone: another goes on with them, from the last whole round. And what no agent can store."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import orjson
 import pytest
 
+from services.agent.app import serve as serve_agent
+from services.agent.settings import AgentSettings
+from services.agent.turn import attempt_scope
 from services.agent.turn_store import TurnStore
-from tests.support.chat_client import ChatStack
-from tests.support.scripted_provider import Gate, Script, answer, calls, chunk
+from shared.messaging.bus import Bus
+from shared.messaging.cancellation import SHUTDOWN
+from tests.support.chat_client import ChatStack, running
+from tests.support.polling import eventually
+from tests.support.scripted_provider import KEY, Gate, Script, answer, calls, chunk
 from tests.support.scripted_retrieval import hit
+
+# More than there may be losses.
+HAND_OVERS = 4
 
 
 async def state_of(stack: ChatStack, turn_id: str) -> tuple[str, int]:
@@ -154,6 +165,54 @@ async def test_a_turn_that_cannot_be_gone_on_with_ends_once_with_what_there_was(
     message = await reads_the_same_later(chat_stack, turn_id, streamed.events)
     assert (message["content"], message["status"]) == ("Half ", "interrupted" if wish == "cancel" else "failed")
     assert len(chat_stack.provider.exchanges) == 1
+
+
+async def test_hand_overs_that_were_announced_are_no_losses(chat_stack: ChatStack, nats_url: str, database_url: str) -> None:
+    chat_stack.provider.next(*(half() for _ in range(HAND_OVERS)), answer("Whole."))
+    colleague = AgentSettings(
+        NATS_URL=nats_url, DATABASE_URL=database_url, MODEL_BASE_URL=chat_stack.provider.base_url, MODEL_NAME="scripted", MODEL_API_KEY=KEY
+    )
+    bus = Bus("test", nats_url)
+    await bus.connect()
+    try:
+        async with running(serve_agent, colleague), asyncio.timeout(60), chat_stack.client.chat("Hi") as streamed:
+            await streamed.read(until="TextDelta")
+            await two_agents(chat_stack)
+            for attempt in range(1, HAND_OVERS + 1):
+                # As a process that stops says it to what runs in it.
+                await bus.client.cancel(attempt_scope(UUID(streamed.started["turn_id"]), attempt), SHUTDOWN)
+                await streamed.read(until="RoundRestarted")
+                await streamed.read(until="TextDelta")
+            await streamed.read()
+    finally:
+        await bus.stop()
+    assert (streamed.done["status"], streamed.text) == ("completed", "Whole.")
+    assert await state_of(chat_stack, streamed.started["turn_id"]) == ("completed", HAND_OVERS + 1)
+    # What the requests that were given up have cost, nobody knows all the same (ON-12).
+    assert streamed.of("Usage")[0]["partial"]
+
+
+async def two_agents(stack: ChatStack) -> None:
+    """Until each of the two has seen the other beat: neither leaves a turn to nobody."""
+    db = await asyncpg.connect(stack.database_url, server_settings={"search_path": "agent"})
+
+    async def beats() -> list[int]:
+        return [row["beats"] for row in await db.fetch("SELECT beats FROM agents ORDER BY id")]
+
+    async def seen() -> bool:
+        now = await beats()
+        return len(now) == 2 and all(count >= before + 2 for count, before in zip(now, first, strict=True))
+
+    try:
+        await eventually(lambda: _two(beats), 10)
+        first = await beats()
+        await eventually(seen, 10)
+    finally:
+        await db.close()
+
+
+async def _two(beats: Callable[[], Awaitable[list[int]]]) -> bool:
+    return len(await beats()) == 2
 
 
 async def test_a_user_may_cancel_a_turn_that_nobody_works_on(chat_stack: ChatStack) -> None:

@@ -376,3 +376,8 @@ async def test_the_tables_can_be_taken_back_and_only_they(surface: Surface) -> N
         await db.close()
     assert "contexts.snapshots" not in left
     assert "gateway.accounts" in left
+    for answered in (await surface.http.get("/api/rag/contexts"), await surface.prepare()):
+        assert (answered.status_code, answered.json()["code"], "retry-after" in answered.headers) == (503, "service_unavailable", True)
+        assert "tables" in answered.json()["detail"]
+    ready = await surface.http.get("/readyz")
+    assert (ready.status_code, "tables" in ready.text) == (503, True)

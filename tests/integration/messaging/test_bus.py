@@ -223,6 +223,23 @@ async def test_stopping_one_of_two_loses_no_request(nats_url: str, asker: Bus) -
         await stopping
 
 
+async def test_a_question_that_a_stopping_process_could_not_finish_may_be_asked_again(nats_url: str, asker: Bus) -> None:
+    begun = asyncio.Event()
+
+    async def hang(request: Question, _: Scope) -> Reply:
+        begun.set()
+        await asyncio.Event().wait()
+        return Reply(text=request.text)
+
+    async with served(nats_url, hang) as server:
+        asking = asyncio.create_task(refusal(asker))
+        async with asyncio.timeout(5):
+            await begun.wait()
+        await server.cancellations.stop(0)
+        refused = await asking
+    assert (refused.code, refused.passing) == (ErrorCode.UNAVAILABLE, True)
+
+
 async def test_a_restarted_server_is_found_again_and_questions_in_flight_do_not_wait_for_it(own_nats: RunningNats) -> None:
     async def handler(request: Question, _: Scope) -> Reply:
         if request.text == "hang":

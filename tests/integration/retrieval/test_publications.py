@@ -86,6 +86,21 @@ async def test_by_hand_nothing_is_seen_before_and_all_of_it_after(stand: Stand) 
         assert (again.text, again.documents, again.chunks) == (after.text, 5, 5)
 
 
+async def test_a_workspace_that_was_never_indexed_is_listed_and_one_that_is_not_served_any_more_is_too(stand: Stand) -> None:
+    left, empty = stand.notes.workspace("left"), stand.notes.workspace("empty")
+    stand.notes.write(left, "a.md", "heron")
+    async with stand.start_engine(), stand.start():
+        await stand.settled(1)
+        never = await publication(stand, empty)
+        assert (never.publish, never.text.generation, never.text.created_at, never.catalog_revision) == ("auto", 0, None, 0)
+        assert (never.documents, never.chunks, never.vector and never.vector.created_at) == (0, 0, None)
+        assert (await publication(stand, empty)).text == never.text
+        chosen = await configure(stand, empty, "manual")
+        assert (chosen.publish, chosen.text) == ("manual", never.text)
+        del stand.notes.workspaces[left]
+        assert (await publication(stand, left)).documents == 1
+
+
 async def test_a_note_that_comes_back_to_what_is_published_waits_no_longer(stand: Stand) -> None:
     vault = stand.notes.workspace()
     stand.notes.write(vault, "a.md", "heron")

@@ -19,7 +19,10 @@ from shared.contracts.retrieval import Filters, SearchRequest, Status, StatusReq
 from shared.contracts.subject import Empty
 from shared.messaging.bus import Bus
 from shared.messaging.scope import Scope
+from shared.telemetry import tracing
+from shared.telemetry import vocabulary as words
 from tests.support.polling import eventually
+from tests.support.traces import ExportedSpan, Spans
 
 
 @asynccontextmanager
@@ -113,3 +116,32 @@ async def workspaces(bus: Bus) -> list[Workspace]:
 async def both(texts: Callable[..., Awaitable[list[str]]]) -> bool:
     """The note and the exchange in it."""
     return len(await texts("flies heron", exchanges=True)) == 2
+
+
+async def test_taking_a_note_in_is_linked_to_the_write_that_was_its_cause(  # OP-1
+    spans: Spans, nats_url: str, database_url: str, tmp_path: Path
+) -> None:
+    vault = tmp_path / "vault"
+    vault.mkdir()
+    (vault / "a.md").write_text("A heron.")
+    async with running(nats_url, database_url, vault, tmp_path / "home") as bus:
+
+        async def taken_in() -> bool:
+            try:
+                return (await bus.client.ask(retrieval.STATUS, StatusRequest(), Scope.root(10))).unembedded == 1
+            except ServiceError:
+                return False
+
+        await eventually(taken_in, 15)
+        (workspace,) = await workspaces(bus)
+        append = AppendExchange(workspace=workspace.id, path="a.md", message_id=uuid4(), conversation_title="T", question="?", answer="!")
+        with tracing.span(words.RETRIEVAL) as cause:
+            await bus.client.ask(notes.NOTE_APPEND, append, Scope.root(10))
+        trace = format(cause.get_span_context().trace_id, "032x")
+
+        async def linked() -> list[ExportedSpan]:
+            return [span for span in spans.named("index notes") if span.links == [trace]]
+
+        (span,) = await eventually(linked, 15)
+        # Thousands of notes may be taken in for one cause, or one batch for many: none of their traces is gone on with.
+        assert (span.parent, span.trace != trace) == (None, True)

@@ -9,6 +9,7 @@ import type { IndexStatus, Source, Workspace } from "./contracts";
 import { button, dialog, form, h, icon, iconButton } from "./dom";
 import { number, t } from "./i18n";
 import { codeAction } from "./markdown/code-block";
+import { plainText } from "./markdown/plain-text";
 import { noteOf } from "./notes/note-link";
 import { NotePanel } from "./notes/note-panel";
 import { notesPage } from "./notes/notes-page";
@@ -202,7 +203,7 @@ export class Shell {
   }
 
   private openSource(source: Source): void {
-    if (!source.workspace || !source.file_path) return this.say(source.excerpt ?? t("source.unnamed"));
+    if (!source.workspace || !source.file_path) return this.say(source.excerpt ? plainText(source.excerpt) : t("source.unnamed"));
     this.openNote(source.workspace, source.file_path, source);
   }
 

@@ -5,24 +5,30 @@ import { state, workspaceName } from "../app-state";
 import type { IndexStatus } from "../contracts";
 import { button, h } from "../dom";
 import { moment, number, t } from "../i18n";
-import { code, filled, table } from "./table";
+import { code, filled, keptFresh, table } from "./table";
 
 interface Publication {
   workspace: string;
   publish: "auto" | "manual";
-  text: { id: string; generation: number; created_at: string };
+  text: { id: string; generation: number; created_at: string | null };
   vector: { id: string; generation: number; complete: boolean; embedding_space: string } | null;
   corpus_fingerprint: string;
   documents: number;
   chunks: number;
 }
 
+/** How long until the numbers are looked at again: while they change, and while nothing is known to be under way. */
+const BUSY_MS = 2_000;
+const IDLE_MS = 15_000;
+
 export function indexTab(): HTMLElement {
+  let isBusy = true;
   const place = filled(async () => {
     const [{ items }, statuses] = await Promise.all([
       ask<{ items: Publication[] }>("/api/retrieval/publications"),
       Promise.all(state.workspaces.map(async (one) => [one.id, await ask<IndexStatus>(`/api/retrieval/status?workspace=${one.id}`)] as const)),
     ]);
+    isBusy = statuses.some(([, status]) => status.pending + status.unembedded > 0);
     const statusOf = new Map(statuses);
     const count = (value: number | undefined): string => number(value ?? 0);
     const progress = table(
@@ -39,7 +45,7 @@ export function indexTab(): HTMLElement {
         workspaceName(one.workspace),
         number(one.documents),
         number(one.chunks),
-        h("span", { title: one.text.id }, `${number(one.text.generation)} · ${moment(one.text.created_at)}`),
+        h("span", { title: one.text.id }, [number(one.text.generation), one.text.created_at && moment(one.text.created_at)].filter(Boolean).join(" · ")),
         one.vector ? h("span", { title: one.vector.embedding_space }, number(one.vector.generation), !one.vector.complete && ` (${t("admin.vectors.incomplete")})`) : "–",
         code(one.corpus_fingerprint),
         publishing(one, () => place.again()),
@@ -52,7 +58,7 @@ export function indexTab(): HTMLElement {
     );
     return [progress, h("h2", {}, t("admin.publish")), published];
   });
-  return place.element;
+  return keptFresh(place, () => (isBusy ? BUSY_MS : IDLE_MS));
 }
 
 function publishing(one: Publication, again: () => Promise<void>): HTMLElement {

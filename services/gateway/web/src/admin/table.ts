@@ -23,13 +23,29 @@ export function filled(load: () => Promise<Child[]>): { element: HTMLElement; ag
   const again = async (): Promise<void> => {
     try {
       const children = await load();
+      const focused = [...element.children].indexOf(document.activeElement!);
       element.replaceChildren(...children.filter((child): child is Node | string => Boolean(child)));
+      (element.children[focused] as HTMLElement | undefined)?.focus();
     } catch (error) {
       element.replaceChildren(h("p", { class: "problem", role: "alert" }, said(error)));
     }
   };
   void again();
   return { element, again };
+}
+
+/** Fills a place anew from time to time while it is on the page; not while nobody sees it, or somebody is at work in it. */
+export function keptFresh(place: { element: HTMLElement; again: () => Promise<void> }, milliseconds: () => number): HTMLElement {
+  const { element, again } = place;
+  const next = async (): Promise<void> => {
+    if (!element.isConnected) return;
+    const at = document.activeElement;
+    const isAtWork = element.contains(at) && at!.parentElement !== element;
+    if (document.visibilityState === "visible" && !isAtWork) await again();
+    setTimeout(next, milliseconds());
+  };
+  setTimeout(next, milliseconds());
+  return element;
 }
 
 /** What the service gives in pages, newest first, a page at a time. */

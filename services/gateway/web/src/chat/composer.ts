@@ -12,6 +12,8 @@ export type Mode = "chat" | "agent";
 export interface Written { message: string; references: Reference[]; mode: Mode }
 
 const DRAFTS = "marginalia.draft.";
+/** Which mode was chosen last, in any window. */
+const MODE = "marginalia.mode";
 /** The service's own limit. A field of that length would cut what is pasted, without a word. */
 const CHARACTERS_MAX = 200_000;
 
@@ -51,7 +53,10 @@ export class Composer {
     this.area.addEventListener("click", () => this.look());
     this.area.addEventListener("blur", () => this.menu.close());
     this.area.addEventListener("keydown", (event) => this.pressed(event));
-    this.mode.addEventListener("change", () => this.keep());
+    this.mode.addEventListener("change", () => {
+      localStorage.setItem(MODE, this.mode.value);
+      this.keep();
+    });
     this.restore();
   }
 
@@ -225,6 +230,7 @@ export class Composer {
   }
 
   private restore(): void {
+    this.mode.value = lastMode();
     const kept = sessionStorage.getItem(this.key);
     if (!kept) return;
     const draft = JSON.parse(kept) as { text: string; references: Reference[]; mode: Mode };
@@ -234,4 +240,8 @@ export class Composer {
     this.showChips();
     queueMicrotask(() => this.grow());
   }
+}
+
+function lastMode(): Mode {
+  return localStorage.getItem(MODE) === "agent" ? "agent" : "chat";
 }

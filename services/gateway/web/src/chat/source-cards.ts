@@ -3,6 +3,7 @@
 import type { Message, Source } from "../contracts";
 import { h } from "../dom";
 import { number, t } from "../i18n";
+import { plainText } from "../markdown/plain-text";
 
 export type OpenSource = (source: Source) => void;
 
@@ -50,7 +51,7 @@ export class SourceCards {
         h("span", { class: "source-number" }, String(source.number)),
         h("span", { class: "source-name", dir: "auto" }, nameOf(source.file_path ?? t("source.unnamed"))),
         h("span", { class: "source-place", dir: "auto" }, placeOf(source)),
-        source.excerpt && h("span", { class: "source-excerpt", dir: "auto" }, source.excerpt),
+        source.excerpt && h("span", { class: "source-excerpt", dir: "auto" }, plainText(source.excerpt)),
         state && h("span", { class: "badge", "data-status": state }, t(`source.${state}`)),
       ),
     );
