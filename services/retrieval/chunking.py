@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 from uuid import UUID, uuid5
 
 import pyromark
@@ -71,8 +72,7 @@ class Chunk:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
+class _Unit(NamedTuple):
     start: int
     end: int
 

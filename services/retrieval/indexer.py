@@ -39,6 +39,8 @@ PREPARED_AT_ONCE = 16
 READ_SECONDS = 30.0
 # A transaction holds about this many chunks; one note is never divided.
 CHUNKS_PER_COMMIT = 512
+# While one transaction is under way and the next one waits, no more is read.
+PUBLISHED_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,14 @@ class Indexer:
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "cutting")
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
-        self._publishing: asyncio.Task[None] | None = None
-        self._being_published: set[tuple[UUID, str]] = set()
+        # What is being published, in this order, with the notes that it is of.
+        self._publishing: dict[asyncio.Task[None], set[tuple[UUID, str]]] = {}
         self.last_error: str | None = None
 
     @property
     def busy(self) -> bool:
         """Whether notes are being taken in just now."""
-        return self._lock.locked() or bool(self._being_published)
+        return self._lock.locked() or bool(self._publishing)
 
     async def apply(self, batch: Sequence[Dirty], causes: Sequence[Link] = ()) -> list[Dirty]:
         """Take a batch in; what could not be read just now is returned, to be tried again. `causes`: what its notes were written for.
@@ -131,7 +133,7 @@ class Indexer:
         failed: list[Dirty] = []
         ready: list[tuple[Change, UUID | None]] = []
         moving = any(one.moved_from for one in batch)
-        if moving or not self._being_published.isdisjoint((one.workspace, one.path) for one in batch):
+        if moving or any((one.workspace, one.path) in notes for one in batch for notes in self._publishing.values()):
             await self._nothing_published()
         for part in batched(batch, PREPARED_AT_ONCE if moving else len(batch)):
             # In order, and moves before what reads their paths: a document's id goes with the move.
@@ -164,19 +166,21 @@ class Indexer:
         Raises:
             ServiceError: one of `publishing` failed.
         """
-        await self._nothing_published()
-        for done in publishing:
-            done.result()
+        while len(self._publishing) >= PUBLISHED_AT_ONCE:
+            await asyncio.wait(self._publishing, return_when=asyncio.FIRST_COMPLETED)
+        for task in publishing:
+            if task.done():
+                task.result()
         if changes:
-            self._being_published = paths = {(change.workspace, change.path) for change, _ in changes}
-            self._publishing = asyncio.create_task(self._publish(changes), name="publish")
-            self._publishing.add_done_callback(lambda _: paths.clear())
-            publishing.append(self._publishing)
+            task = asyncio.create_task(self._publish(changes), name="publish")
+            self._publishing[task] = {(change.workspace, change.path) for change, _ in changes}
+            task.add_done_callback(self._publishing.pop)
+            publishing.append(task)
 
     async def _nothing_published(self) -> None:
         """Until nothing is being published; whether that went well is for those to hear who began it."""
-        if self._publishing is not None:
-            await asyncio.wait({self._publishing})
+        if self._publishing:
+            await asyncio.wait(self._publishing)
 
     async def _publish(self, changes: Sequence[tuple[Change, UUID | None]], *, by_hand: UUID | None = None) -> None:
         await self._writer.publish(changes, by_hand=by_hand)

@@ -11,9 +11,9 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
+from typing import NamedTuple
 
 import Stemmer
 from opencc import OpenCC
@@ -71,8 +71,7 @@ def words(text: str) -> Iterator[str]:
             yield from _latin(piece["word"])
 
 
-@dataclass(frozen=True, slots=True)
-class _Spelled:
+class _Spelled(NamedTuple):
     """A spelling's words by their ids, and what it adds to a text's length."""
 
     ids: tuple[int, ...]
@@ -99,10 +98,10 @@ def _frequencies(text: str) -> tuple[dict[int, int], float]:
         counts[number] = counts.get(number, 0) + count
         characters += count if len(word) == 1 else 0
     for spelling, count in spellings.items():
-        spelled = _spelled(spelling)
-        characters += count * spelled.characters
-        latin += count * spelled.latin
-        for number in spelled.ids:
+        ids, words_in_latin, singles = _spelled(spelling)
+        latin += count * words_in_latin
+        characters += count * singles
+        for number in ids:
             counts[number] = counts.get(number, 0) + count
     return counts, characters / AVERAGE_CHARACTERS + latin / AVERAGE_WORDS
 
