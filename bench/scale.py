@@ -4,7 +4,7 @@ Notes are made of the vaults' own sections, each once more with other words unti
 that costs nothing, so that indexing is measured without embedding and searches without that of their query; its vectors have neighbours as
 real ones do. Printed: chunks per second by words and by vectors, with the processor time of each program; latencies of a stored hybrid
 search while the index is being optimised, idle, and while it is being filled again after it was wiped; the share of the exact ten nearest
-that a search by vectors finds.
+that a search by vectors finds; how long after its file a note's text is found, or no longer.
 """
 
 import argparse
@@ -39,6 +39,7 @@ DIMENSION = 384
 TOPICS = 2000
 CHUNKS_PER_NOTE = 10
 SEARCHES = 300
+EDITS = 40
 # The engine looks every 5 s, and waits for 10 without a write.
 REST_SECONDS = 20.0
 
@@ -167,6 +168,26 @@ async def recall(client: Client, database: str, queries: list[str]) -> float:
     return statistics.mean(shares)
 
 
+async def say_freshness(client: Client, notes: list[Path]) -> None:
+    """Write a word into notes and take it out again."""
+    came, went = [], []
+    for number, path in enumerate(notes):
+        before, word = path.read_text("utf-8"), f"quetzal{number}x"
+        for text, took in ((f"{before}\n\n{word}\n", came), (before, went)):
+            path.write_text(text, "utf-8")
+            began = time.perf_counter()
+            while await _is_found(client, word) is (text is before):  # noqa: ASYNC110 - as a client sees it
+                await asyncio.sleep(0.01)
+            took.append((time.perf_counter() - began) * 1000)
+    say("from a file's change to its words", came, 0)
+    say("from a file's change to no more of them", went, 0)
+
+
+async def _is_found(client: Client, word: str) -> bool:
+    results = (await search(client, "keyword_chunks", word)).results
+    return any(result.chunk is not None and word in result.chunk.text for result in results)
+
+
 async def main(vaults: list[Path], chunks: int) -> None:
     """Run it."""
     with tempfile.TemporaryDirectory() as directory:
@@ -189,6 +210,7 @@ async def main(vaults: list[Path], chunks: int) -> None:
                 with measured(SEARCHES, "search"):
                     say("idle", *await latencies(client, asked, lambda: True))
                 print(f"recall@10 against exact: {await recall(client, endpoints['postgres'], queries[:60]):.4f}", flush=True)
+                await say_freshness(client, sorted(vault.rglob("*.md"))[:EDITS])
                 await client.ask(index.CLEAR, Empty(), Scope.root(30))
                 with measured(chunks, "chunk filled again"):
                     filling = asyncio.create_task(_filled(client, chunks))

@@ -30,6 +30,8 @@ from shared.telemetry.logs import said
 logger = logging.getLogger(__name__)
 
 POINTS_PER_WRITE = 512
+# Those that are read back from the tables, with their vectors: what makes a message of them searches wait for.
+FILLED_PER_WRITE = 128
 # Of one message; far below what NATS carries.
 BYTES_PER_WRITE = 4 * 1024 * 1024
 REMOVALS_PER_WRITE = 512
@@ -246,7 +248,7 @@ class IndexWriter:
                 "SELECT c.point, c.workspace, c.document, s.tokens, s.weights, c.exchange, d.path, d.tags, v.vector "
                 "FROM chunks c JOIN documents d ON d.id = c.document JOIN words s ON s.chunk = c.id "
                 "LEFT JOIN vectors v ON v.space = $1 AND v.passage_sha = c.passage_sha WHERE NOT c.in_index LIMIT $2",
-                self.space, POINTS_PER_WRITE,
+                self.space, FILLED_PER_WRITE,
             )  # fmt: skip
         if not rows:
             return False
