@@ -7,18 +7,22 @@ was: a weak leg ruins a strong one's order. A leg that is missing leaves the oth
 from collections.abc import Sequence
 from uuid import UUID
 
-from services.retrieval.tokens import has_cjk
+from services.retrieval.tokens import has_cjk, is_name
 from shared.contracts.index import Scored
 
 # What words count for: in Chinese, where every pair of characters is one, more than in English, where meaning has many words.
 WORDS_SHARE = 0.4
 WORDS_SHARE_CJK = 0.5
+# Whoever types a name wants what has it, and its meaning is anybody's guess.
+WORDS_SHARE_NAME = 0.7
 # Cosines that lie closer together than this say nothing: among a few candidates they would be stretched to the whole range.
 DENSE_SPAN_MIN = 0.05
 
 
 def words_share(query: str) -> float:
     """How much of the score is the words'."""
+    if is_name(query):
+        return WORDS_SHARE_NAME
     return WORDS_SHARE_CJK if has_cjk(query) else WORDS_SHARE
 
 

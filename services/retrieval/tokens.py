@@ -35,6 +35,8 @@ QUERY_WORDS_MAX = 512
 
 # An identifier or a run of letters longer than this is no word that anyone would search for whole.
 WORD_LENGTH_MAX = 64
+# A longer run of CJK is more than one word.
+CJK_WORD_LENGTH_MAX = 4
 # A text of one endless run without spaces is cut into pieces of this length.
 RUN_LENGTH_MAX = 4096
 
@@ -54,6 +56,8 @@ _PIECE = re.compile(
 _ASCII_WORD = re.compile(rf"[A-Za-z0-9_]{{1,{RUN_LENGTH_MAX}}}(?:[-._][A-Za-z0-9_]+){{0,16}}(?:\+\+|\#)?")
 _CJK_CHARACTER = re.compile(f"[{_CJK}]")
 _PART = re.compile(r"[^\W_]+")
+# `NX-7731-b`, `h264`, `foo_bar`, `foo.bar`, `ConvertFromJson`; but neither `1960` nor `boundary-layer`.
+_IDENTIFIER = re.compile(r"[A-Za-z][-._]?\d|\d[A-Za-z]|\w_\w|[A-Za-z]{2}\.[A-Za-z]{2}|[a-z]{2}[A-Z]")
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 # In C: in Python a new word costs forty times as much. It keeps the interpreter, so that threads may share it.
@@ -175,6 +179,14 @@ def document_vector(text: str, headings: list[str], title: str) -> SparseVector:
 def has_cjk(text: str) -> bool:
     """Whether Chinese, Japanese or Korean characters stand in it."""
     return _CJK_CHARACTER.search(text) is not None
+
+
+def is_name(query: str) -> bool:
+    """Whether it is one word (of Chinese, Japanese or Korean as long as one is), or has an identifier in it."""
+    pieces = [found[0] for found in islice(_PIECE.finditer(_folded(query)), QUERY_WORDS_MAX)]
+    if len(pieces) == 1 and (len(pieces[0]) <= CJK_WORD_LENGTH_MAX or not has_cjk(pieces[0])):
+        return True
+    return any(_IDENTIFIER.search(piece) for piece in pieces)
 
 
 def query_vector(text: str) -> SparseVector:

@@ -2,7 +2,9 @@
 
 from uuid import UUID
 
-from services.retrieval.fusion import fuse, words_share
+import pytest
+
+from services.retrieval.fusion import WORDS_SHARE_NAME, fuse, words_share
 from shared.contracts.index import Scored
 
 A, B, C = (UUID(int=n) for n in range(3))
@@ -33,6 +35,35 @@ def test_scores_lie_between_zero_and_one_and_one_hit_alone_is_the_best() -> None
     assert fuse(leg(a=0.3), [], 0.5, all_words=True) == [(A, 1.0)]
     assert fuse(leg(a=0.3), leg(a=0.7), 0.5, all_words=True) == [(A, 1.0)]
     assert all(0 <= score <= 1 for _, score in fuse(leg(a=4, b=1), leg(c=0.9, b=-0.2), 0.5, all_words=False))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "tern",
+        "NX-7731-b",
+        "what is h264?",
+        "call foo_bar first",
+        "os.path",
+        "ConvertFromJson",
+        "版本 v2 的配置",
+        "自行车",
+        "数据库迁移NX-7731-b",
+    ],
+)
+def test_words_count_for_most_where_something_is_named(query: str) -> None:
+    assert words_share(query) == WORDS_SHARE_NAME
+
+
+@pytest.mark.parametrize(
+    "query", ["feeding a starter", "boundary-layer flow at mach 2.0 in 1960", "面包酵种多久喂一次", "e.g. terns", "", "?"]
+)
+def test_a_sentence_names_nothing(query: str) -> None:
+    assert words_share(query) < WORDS_SHARE_NAME
+
+
+def test_the_passage_that_has_a_name_comes_first_whatever_the_vectors_say() -> None:
+    assert fuse(leg(a=5), leg(b=0.9, c=0.89), words_share("NX-7731-b"), all_words=True)[0][0] == A
 
 
 def test_words_count_for_more_in_chinese() -> None:
