@@ -16,7 +16,7 @@ import qdrant_edge as edge
 from qdrant_edge import UpdateOperation
 
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.index import DenseVector, Filter, Point, Scored, Search, SearchReply, SparseVector
+from shared.contracts.index import DenseVector, Filter, Point, Scored, Search, SearchReply, SparseVector, unscored
 
 DENSE = "dense"
 SPARSE = "bm25"
@@ -119,13 +119,18 @@ class Shard:
         if not request.filter.workspaces or request.filter.documents == []:
             return SearchReply(sparse=[], dense=[])
         condition = _filter(request.filter)
-        dense = decode_dense(request.dense) if request.dense is not None else None
+        queries: dict[str, Any] = {}
+        if request.sparse is not None:
+            queries[SPARSE] = _sparse(request.sparse)
+        # Vectors of another dimension than the points have nothing to be near to.
+        if request.dense is not None and len(dense := decode_dense(request.dense)) == self._dimension:
+            queries[DENSE] = dense
         with _engine():
-            return SearchReply(
-                sparse=self._leg(_sparse(request.sparse), SPARSE, condition, request.limit) if request.sparse is not None else [],
-                # Vectors of another dimension than the points have nothing to be near to.
-                dense=self._leg(dense, DENSE, condition, request.limit) if dense is not None and len(dense) == self._dimension else [],
-            )
+            legs = {using: self._leg(query, using, condition, request.limit) for using, query in queries.items()}
+            for using, ids in unscored(legs).items():
+                only_these = edge.Filter(must=[edge.HasIdCondition(set(ids))])
+                legs[using] = [*legs[using], *self._leg(queries[using], using, only_these, len(ids))]
+        return SearchReply(sparse=legs.get(SPARSE, []), dense=legs.get(DENSE, []))
 
     def points(self) -> int:
         """How many points there are."""

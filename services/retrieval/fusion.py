@@ -1,7 +1,8 @@
 """Two rankings to one, by normalised scores.
 
 Each leg's scores are stretched to 0..1 and added, by a share that depends on the query's script. Ranks alone (RRF) lose how sure a leg
-was: a weak leg ruins a strong one's order. A leg that is missing leaves the other's order as it is.
+was: a weak leg ruins a strong one's order. A leg that is missing leaves the other's order as it is. Of what one leg found the other's score
+is known, too: if what it did not find counted nothing there, a passage just below its end would fall as far as one that has none of it.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,8 @@ def words_share(query: str) -> float:
 
 def fuse(sparse: Sequence[Scored], dense: Sequence[Scored], share: float, *, all_words: bool) -> list[tuple[UUID, float]]:
     """Ids and scores, best first; between equals the one with the words. `all_words`: no passage outside `sparse` has any of the words."""
-    by_words = _normalised(sparse, 0.0 if all_words else None, 0.0)
+    some_have_none = not {hit.id for hit in dense} <= {hit.id for hit in sparse}
+    by_words = _normalised(sparse, 0.0 if all_words or some_have_none else None, 0.0)
     by_vectors = _normalised(dense, None, DENSE_SPAN_MIN)
     if not by_words or not by_vectors:
         scores = by_words or by_vectors

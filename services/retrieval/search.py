@@ -224,7 +224,8 @@ class Searcher:
             reply = await self._engine.search(request, ENGINE_SECONDS)
             visible = await _visible(db, reply, request.filter)
             sparse, dense = ([hit for hit in leg if hit.id in visible] for leg in (reply.sparse, reply.dense))
-            cut_off = [len(leg) == request.limit and len(left) < limit for leg, left in ((reply.sparse, sparse), (reply.dense, dense))]
+            own = [leg[: request.limit] for leg in (reply.sparse, reply.dense)]
+            cut_off = [len(leg) == request.limit and sum(hit.id in visible for hit in leg) < limit for leg in own]
             if not any(cut_off) or request.limit >= HITS_PER_LEG_MAX:
                 return _Legs(sparse, dense, all_words=len(reply.sparse) < request.limit, engine_used=True)
             request = request.model_copy(update={"limit": 4 * request.limit})

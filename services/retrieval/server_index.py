@@ -2,7 +2,7 @@
 
 import base64
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 from uuid import UUID
@@ -13,7 +13,7 @@ from qdrant_client import models as q
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException
 
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.index import DenseVector, Filter, Point, Scored, Search, SearchReply
+from shared.contracts.index import DenseVector, Filter, Point, Scored, Search, SearchReply, unscored
 from shared.telemetry import tracing
 from shared.telemetry import vocabulary as words
 
@@ -93,16 +93,28 @@ class ServerIndex:
             if request.dense is not None and len(vector := _decoded(request.dense)) == self._dimension:
                 queries[DENSE] = vector
             condition = _filter(request.filter)
-            asked = [
-                q.QueryRequest(query=query, using=using, filter=condition, limit=request.limit, with_payload=False)
-                for using, query in queries.items()
-            ]
-            answers = await self._client.query_batch_points(COLLECTION, asked, timeout=max(1, int(seconds))) if asked else []
-        legs = {
-            using: [Scored(id=UUID(str(hit.id)), score=hit.score) for hit in answer.points]
-            for using, answer in zip(queries, answers, strict=True)
-        }
+            legs = await self._legs({using: (query, condition, request.limit) for using, query in queries.items()}, seconds)
+            more = {
+                using: (queries[using], q.Filter(must=[q.HasIdCondition(has_id=[str(one) for one in ids])]), len(ids))
+                for using, ids in unscored(legs).items()
+            }
+            for using, scored in (await self._legs(more, seconds)).items():
+                legs[using] = [*legs[using], *scored]
         return SearchReply(sparse=legs.get(SPARSE, []), dense=legs.get(DENSE, []))
+
+    async def _legs(self, asked: Mapping[str, tuple[Any, q.Filter, int]], seconds: float) -> dict[str, list[Scored]]:
+        """By the vector's name: query, filter and limit; all in one request."""
+        if not asked:
+            return {}
+        requests = [
+            q.QueryRequest(query=query, using=using, filter=condition, limit=limit, with_payload=False)
+            for using, (query, condition, limit) in asked.items()
+        ]
+        answers = await self._client.query_batch_points(COLLECTION, requests, timeout=max(1, int(seconds)))
+        return {
+            using: [Scored(id=UUID(str(hit.id)), score=hit.score) for hit in answer.points]
+            for using, answer in zip(asked, answers, strict=True)
+        }
 
     async def count(self) -> int:
         """See the port."""

@@ -4,6 +4,7 @@ Where `QDRANT_URL` names a server these subjects have no responder and no asker.
 little-endian float32. Every write is durable when it is answered, and may be repeated.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -66,7 +67,7 @@ class Filter(Message):
 
 
 class Search(Message):
-    """One or two legs over the same filter; at least one of `sparse` and `dense`. `limit` is per leg."""
+    """One or two legs over the same filter; at least one of `sparse` and `dense`. `limit` is of what each leg finds."""
 
     filter: Filter
     sparse: SparseVector | None = None
@@ -82,10 +83,19 @@ class Scored(Message):
 
 
 class SearchReply(Message):
-    """The legs' hits, best first; a leg that was not asked is empty."""
+    """The legs' hits, best first; a leg that was not asked is empty. Where two were asked, each has behind its own hits those of the other
+    that it did not find, with what they score in it; those without any of the words have none.
+    """
 
     sparse: list[Scored]
     dense: list[Scored]
+
+
+def unscored(legs: Mapping[str, Sequence[Scored]]) -> dict[str, list[UUID]]:
+    """For each of two legs the points that only the other has."""
+    found = {name: {hit.id for hit in leg} for name, leg in legs.items()}
+    missing = {name: [hit.id for other in legs for hit in legs[other] if hit.id not in found[name]] for name in legs}
+    return {name: ids for name, ids in missing.items() if ids}
 
 
 class Stats(Message):

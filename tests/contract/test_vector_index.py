@@ -86,9 +86,26 @@ async def test_vectors_are_ranked_by_cosine(index: VectorIndex) -> None:
 
 
 async def test_both_legs_come_in_one_answer_each_with_its_limit(index: VectorIndex) -> None:
-    await index.upsert([point(1, dense=vector(1, number)) for number in range(5)])
-    reply = await look(index, 1, dense=vector(1, 0), limit=2)
+    both = [point(1, 2, dense=vector(1, 0)), point(1, 2, dense=vector(1, 0.1))]
+    await index.upsert([*both, *(point(1, dense=vector(0, 1)) for _ in range(5))])
+    reply = await look(index, 1, 2, dense=vector(1, 0), limit=2)
+    assert {hit.id for hit in reply.sparse} == {hit.id for hit in reply.dense} == {one.id for one in both}
     assert (len(reply.sparse), len(reply.dense)) == (2, 2)
+
+
+async def test_what_one_leg_finds_has_its_score_in_the_other_too(index: VectorIndex) -> None:
+    worded, near, wordless = point(1, 2, dense=vector(-1, 1)), point(2, dense=vector(1, 0)), point(3, dense=vector(1, 0.5))
+    await index.upsert([worded, near, wordless, point(1), *(point(2, dense=vector(0, 1)) for _ in range(3))])
+    whole = await look(index, 1, 2, dense=vector(1, 0), limit=10)
+    sparse, dense = ({hit.id: hit.score for hit in leg} for leg in (whole.sparse, whole.dense))
+    reply = await look(index, 1, 2, dense=vector(1, 0), limit=1)
+    assert [hit.id for hit in reply.sparse] == [worded.id, near.id]
+    assert [hit.id for hit in reply.dense] == [near.id, worded.id]
+    assert [hit.score for hit in reply.sparse] == pytest.approx([sparse[worded.id], sparse[near.id]])
+    assert [hit.score for hit in reply.dense] == pytest.approx([dense[near.id], dense[worded.id]], abs=1e-5)
+    two = await look(index, 1, 2, dense=vector(1, 0), limit=2)
+    assert wordless.id in {hit.id for hit in two.dense}
+    assert wordless.id not in {hit.id for hit in two.sparse}
 
 
 async def test_the_workspace_is_part_of_every_leg(index: VectorIndex) -> None:
