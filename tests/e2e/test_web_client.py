@@ -246,6 +246,7 @@ async def test_diagrams_and_formulas_are_drawn(web: Client) -> None:  # UI-3
         await expect(block.locator("pre")).to_be_visible()
         await expect(block.locator("pre")).to_contain_text("A[Leaf] --> B[Tea cup]")
         await block.get_by_role("button", name="Copy the code").click()
+        await expect(block.get_by_text("Copied")).to_be_visible()
         assert await page.evaluate("navigator.clipboard.readText()") == "graph LR\n  A[Leaf] --> B[Tea cup]\n"
 
 
