@@ -237,7 +237,7 @@ async def test_diagrams_and_formulas_are_drawn(web: Client) -> None:  # UI-3
         await expect(reply.locator(".katex")).to_have_count(2)
         await expect(reply.get_by_text("costs $5 or $6")).to_be_visible()
         block = reply.get_by_role("figure", name="Code, mermaid")
-        await expect(block.get_by_text("Tea cup")).to_be_visible()
+        await expect(block.locator(".diagram").get_by_text("Tea cup")).to_be_visible()
         box = await block.locator(".diagram svg").bounding_box()
         assert box is not None
         assert box["width"] > 100
