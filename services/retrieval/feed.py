@@ -17,7 +17,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from pydantic import ValidationError
 
 from services.retrieval.backlog import Backlog
-from services.retrieval.indexer import Dirty, Indexer
+from services.retrieval.indexer import BATCHES_AT_ONCE, Dirty, Indexer
 from shared.contracts import notes
 from shared.contracts.errors import ServiceError
 from shared.contracts.notes import NoteChanged
@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 DURABLE = "retrieval"
 BATCH = 64
-# One is read and cut while the other is stored.
-BATCHES_AT_ONCE = 2
 # Also how long a fetch outlives the connection that it was made on.
 FETCH_SECONDS = 2.0
 # A fact that was lost on its way to us, or with us, comes again after this; what is being worked on says so more often.

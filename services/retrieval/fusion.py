@@ -1,6 +1,6 @@
 """Two rankings to one, by normalised scores.
 
-Each leg's scores are stretched to 0..1 and added, by a share that depends on the query's script. Ranks alone (RRF) lose how sure a leg
+Each leg's scores are stretched to 0..1 and added, by a share that depends on the query. Ranks alone (RRF) lose how sure a leg
 was: a weak leg ruins a strong one's order. A leg that is missing leaves the other's order as it is. Of what one leg found the other's score
 is known, too: if what it did not find counted nothing there, a passage just below its end would fall as far as one that has none of it.
 """

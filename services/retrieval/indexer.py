@@ -7,7 +7,7 @@ A reader that comes late is refused by the note's revision.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -41,6 +41,8 @@ READ_SECONDS = 30.0
 CHUNKS_PER_COMMIT = 512
 # While one transaction is under way and the next one waits, no more is read.
 PUBLISHED_AT_ONCE = 2
+# For those that have many batches: one is read and cut while the other is stored.
+BATCHES_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,10 @@ class Indexer:
         Raises:
             ServiceError: the database is away; nothing of the last transaction is stored.
         """
-        for one in batch:
-            self._backlog.add(one.workspace, one.path, one.revision or 0)
         if not batch:
             return []
+        for one in batch:
+            self._backlog.add(one.workspace, one.path, one.revision or 0)
         publishing: list[asyncio.Task[None]] = []
         told: tracing.Attributes = {words.INDEX_NOTES: len(batch)}
         with tracing.span(words.INDEXING, told, links=causes) as span, tracing.unrecorded_below(span):
@@ -188,7 +190,7 @@ class Indexer:
             if not isinstance(change, Moved):
                 self._backlog.done(change.workspace, change.path, change.revision)
 
-    async def _look_up(self, batch: Iterable[Dirty]) -> _Tables:
+    async def _look_up(self, batch: Sequence[Dirty]) -> _Tables:
         by_workspace: dict[UUID, list[str]] = {}
         for one in batch:
             by_workspace.setdefault(one.workspace, []).append(one.path)

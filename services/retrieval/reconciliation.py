@@ -12,7 +12,7 @@ import asyncpg
 from services.retrieval import documents, held
 from services.retrieval.backlog import Backlog
 from services.retrieval.documents import Known
-from services.retrieval.indexer import Dirty, Indexer
+from services.retrieval.indexer import BATCHES_AT_ONCE, Dirty, Indexer
 from services.retrieval.pipeline import in_order
 from shared.contracts import notes
 from shared.contracts.errors import ServiceError
@@ -29,8 +29,6 @@ PAUSE_SECONDS = 600.0
 RETRY_SECONDS = 2.0
 NOTES_PER_PAGE = 1000
 NOTES_PER_BATCH = 32
-# One is read and cut while the other is stored.
-BATCHES_AT_ONCE = 2
 
 
 class Reconciliation:
