@@ -52,6 +52,10 @@ class IndexWriter:
         self._pool = pool
         self._index = index
         self._lock = asyncio.Lock()
+        # Points of the next publication are written while those before are published; the engine and the database then work at once.
+        self._staging = asyncio.Lock()
+        # How often the index lost points or vectors that it had: what was staged before may not be there any more.
+        self._losses = 0
         self._complete = False
         self._check_due = asyncio.Event()
         self.space: str | None = None
@@ -81,7 +85,8 @@ class IndexWriter:
         Raises:
             ServiceError: the database is away; nothing is published.
         """
-        async with self._lock:
+        async with self._staging:
+            losses = self._losses
             written: dict[UUID, bool] = {}
             if self._complete:
                 try:
@@ -90,6 +95,10 @@ class IndexWriter:
                     # Published all the same: found by words in the tables until it is in the index.
                     logger.warning("The index could not be written: %s", error.detail)
                     self.suspect()
+        async with self._lock:
+            if self._losses != losses:
+                written = {}
+                self.suspect()
             try:
                 return await documents.commit(self._pool, changes, written, by_hand=by_hand)
             finally:
@@ -177,6 +186,7 @@ class IndexWriter:
             self._complete = False
             points, least, most = counted
             logger.warning("The index has %d points where the tables have %d to %d; filling it again", points, least, most)
+            self._losses += 1
             if points > most:
                 await self._index.clear()
             await self._forget(cleared=points > most)
@@ -199,12 +209,14 @@ class IndexWriter:
         """Go over to another embedding space: the old vectors are near to nothing in it. Words are found as before, and by vectors what has
         got its new one.
         """
-        async with self._lock:
+        # What is being staged may have vectors of the old space, and must not come after they have gone.
+        async with self._staging, self._lock:
             if self.space is not None:
                 # Whatever happens from here on, no vector counts as written that is not.
                 async with transaction(self._pool) as db:
                     await _let_take_long(db)
                     await db.execute("UPDATE chunks SET dense = false WHERE dense", timeout=LONG_SECONDS)
+                self._losses += 1
                 await self._index.forget_dense()
             async with transaction(self._pool) as db:
                 await _let_take_long(db)

@@ -7,8 +7,10 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -17,10 +19,14 @@ from aiohttp import web
 from local.index_engine import Engine
 from local.index_engine import routes as engine_routes
 from services.retrieval.app import serve
+from services.retrieval.passages import CutNote, cut_note
 from services.retrieval.settings import RetrievalSettings
 from shared.contracts import retrieval
 from shared.contracts.errors import ServiceError
+from shared.contracts.notes import Note
 from shared.contracts.retrieval import CreateRun, Filters, Run, SearchReply, SearchRequest, Status, StatusRequest
+from shared.database.migrate import migrate
+from shared.database.pool import Pool, open_pool
 from shared.messaging.bus import Bus
 from shared.messaging.scope import Account, Scope
 from tests.support.nats_server import RunningNats
@@ -28,6 +34,30 @@ from tests.support.polling import eventually
 from tests.support.scripted_notes import ScriptedNotes
 
 DIMENSION = 32
+# Of notes that are cut without the service.
+WORKSPACE = uuid4()
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[Pool]:
+    made = await open_pool(database_url, "retrieval")
+    await migrate(made, "retrieval", "services.retrieval")
+    yield made
+    await made.close()
+
+
+def cut(document: UUID, path: str, content: str, revision: int) -> CutNote:
+    note = Note(
+        path=path,
+        title="t",
+        tags=[],
+        content_hash=str(hash(content)),
+        size=1,
+        modified_at=datetime(2026, 1, 1, tzinfo=UTC),
+        content=content,
+        revision=revision,
+    )
+    return cut_note(WORKSPACE, document, note)
 
 
 @dataclass

@@ -1,43 +1,13 @@
 """What the tables refuse: states that come late."""
 
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from uuid import UUID, uuid4
-
-import pytest
 
 from services.retrieval import documents, word_search
 from services.retrieval.documents import Change, Gone, Moved
-from services.retrieval.passages import CutNote, cut_note
 from services.retrieval.tokens import query_vector
 from shared.contracts.index import Filter
-from shared.contracts.notes import Note
-from shared.database.migrate import migrate
-from shared.database.pool import Pool, connection, open_pool
-
-WORKSPACE = uuid4()
-
-
-@pytest.fixture
-async def pool(database_url: str) -> AsyncIterator[Pool]:
-    made = await open_pool(database_url, "retrieval")
-    await migrate(made, "retrieval", "services.retrieval")
-    yield made
-    await made.close()
-
-
-def cut(document: UUID, path: str, content: str, revision: int) -> CutNote:
-    note = Note(
-        path=path,
-        title="t",
-        tags=[],
-        content_hash=str(hash(content)),
-        size=1,
-        modified_at=datetime(2026, 1, 1, tzinfo=UTC),
-        content=content,
-        revision=revision,
-    )
-    return cut_note(WORKSPACE, document, note)
+from shared.database.pool import Pool, connection
+from tests.integration.retrieval.conftest import WORKSPACE, cut
 
 
 async def store(pool: Pool, path: str, content: str, revision: int) -> UUID:
