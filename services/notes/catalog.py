@@ -86,12 +86,12 @@ async def hashes(pool: Pool, wanted: Sequence[ReadNote], readable: Set[UUID]) ->
     return [(present.get(pair) or present.get((pair[0], nfc(pair[1])))) if pair else None for pair in asked]
 
 
-async def entry(connected: Connection, workspace: UUID, path: str) -> Entry | None:
-    """What is known of one note."""
-    row = await connected.fetchrow(
-        "SELECT title, tags, content_hash, revision FROM notes WHERE workspace = $1 AND path = $2", workspace, path
+async def entries(connected: Connection, workspace: UUID, paths: Sequence[str]) -> dict[str, Entry]:
+    """What is known of these notes, by path."""
+    rows = await connected.fetch(
+        "SELECT path, title, tags, content_hash, revision FROM notes WHERE workspace = $1 AND path = ANY($2)", workspace, paths
     )
-    return None if row is None else Entry(row["title"], row["tags"], row["content_hash"], row["revision"])
+    return {row["path"]: Entry(row["title"], row["tags"], row["content_hash"], row["revision"]) for row in rows}
 
 
 async def known_files(pool: Pool, workspace: UUID, below: list[str] | None = None) -> dict[str, Known]:

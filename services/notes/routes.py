@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from services.notes import catalog, drafting, finding, reading, syntax_catalog, workspaces
@@ -41,18 +42,12 @@ def routes(settings: NotesSettings, pool: Pool, threads: FileThreads, writer: No
         await workspaces.require(pool, request.workspace, scope.account)
         return await catalog.page(pool, request)
 
-    async def read_note(request: notes.ReadNote, scope: Scope) -> notes.Note:
-        return await reading.read(pool, threads, request, scope.account)
-
     async def hashes(request: notes.HashesRequest, scope: Scope) -> notes.Hashes:
         readable = {workspace.id for workspace in await workspaces.list_workspaces(pool, scope.account)}
         return notes.Hashes(items=await catalog.hashes(pool, request.items, readable))
 
     async def find_notes(request: notes.FindNotes, scope: Scope) -> notes.FoundNotes:
         return notes.FoundNotes(items=await finding.find(pool, request, await workspaces.list_workspaces(pool, scope.account)))
-
-    async def draft(request: notes.DraftNote, scope: Scope) -> notes.Draft:
-        return await drafting.draft(pool, threads, request, scope.account)
 
     return [
         Route(notes.WORKSPACE_LIST, list_workspaces),
@@ -63,7 +58,8 @@ def routes(settings: NotesSettings, pool: Pool, threads: FileThreads, writer: No
         Route(notes.MEMBERS_PUT, put_members),
         Route(notes.NOTE_LIST, list_notes),
         Route(notes.NOTE_HASHES, hashes),
-        Route(notes.NOTE_READ, read_note),
+        Route(notes.NOTE_READ, _for_account(partial(reading.read, pool, threads))),
+        Route(notes.NOTE_READ_SOME, _for_account(partial(reading.read_some, pool, threads))),
         Route(notes.NOTE_CREATE, _for_account(writer.create)),
         Route(notes.NOTE_REPLACE, _for_account(writer.replace)),
         Route(notes.NOTE_PATCH, _for_account(writer.patch)),
@@ -71,7 +67,7 @@ def routes(settings: NotesSettings, pool: Pool, threads: FileThreads, writer: No
         Route(notes.NOTE_DELETE, _for_account(writer.delete)),
         Route(notes.NOTE_APPEND, _for_account(writer.append)),
         Route(notes.NOTE_FIND, find_notes),
-        Route(notes.NOTE_DRAFT, draft),
+        Route(notes.NOTE_DRAFT, _for_account(partial(drafting.draft, pool, threads))),
         Route(notes.NOTE_APPLY, _for_account(writer.apply)),
         Route(markdown.CATALOG, _markdown_catalog),
         Route(markdown.COMPOSE, _compose_markdown),

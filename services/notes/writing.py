@@ -195,7 +195,7 @@ class NoteWriter:
                 raw, seen = await self._threads.run(workspace.id, in_vault, workspace, path, target, work)
                 written = True
                 await self._index(connected, workspace.id, path, target, seen)
-                entry = await catalog.entry(connected, workspace.id, target.text)
+                entry = (await catalog.entries(connected, workspace.id, [target.text])).get(target.text)
                 revision = entry.revision if entry else 0
         except (ServiceError, asyncpg.PostgresError) as error:
             if not written:

@@ -11,13 +11,14 @@ import base64
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 
-from services.retrieval import documents, held
+from services.retrieval import documents, held, spot_check
 from services.retrieval.documents import Change, sparse
 from services.retrieval.passages import CutNote, ancestors, searchable_tags
 from services.retrieval.vector_index import VectorIndex
@@ -45,6 +46,14 @@ CONFIRM_SECONDS = 1.0
 SEARCHING_SECONDS = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """How the index is not as the tables say: its points, and the least and the most that there should be; or what it does not find."""
+
+    counted: tuple[int, int, int] | None
+    lost: frozenset[UUID] = frozenset()
+
+
 class IndexWriter:
     """The index's one writer in this process."""
 
@@ -58,6 +67,8 @@ class IndexWriter:
         self._losses = 0
         self._complete = False
         self._check_due = asyncio.Event()
+        # Points that a search found in the tables, and not in the index.
+        self._missed: set[UUID] = set()
         self.space: str | None = None
         # Grows whenever there may be passages without a vector that were not there before.
         self.published = 0
@@ -69,9 +80,13 @@ class IndexWriter:
         """Whether the index is known to hold all that the tables gave it; while not, words are looked up in the tables."""
         return self._complete
 
-    def suspect(self) -> None:
-        """The index did not answer a search, or did not take a write: have searches look in the tables, until it is known to hold all."""
+    def suspect(self, missed: UUID | None = None) -> None:
+        """The index did not answer a search, did not take a write, or did not find a point that the tables have (`missed`): have searches
+        look in the tables, until it is known to hold all.
+        """
         self._complete = False
+        if missed is not None:
+            self._missed.add(missed)
         self._check_due.set()
 
     async def load(self) -> None:
@@ -88,23 +103,24 @@ class IndexWriter:
         async with self._staging:
             losses = self._losses
             written: dict[UUID, bool] = {}
-            if self._complete:
+            if staged := self._complete:
                 try:
                     written = await self._stage(changes, by_hand)
                 except ServiceError as error:
                     # Published all the same: found by words in the tables until it is in the index.
                     logger.warning("The index could not be written: %s", error.detail)
+                    staged = False
                     self.suspect()
         async with self._lock:
             if self._losses != losses:
-                written = {}
+                written, staged = {}, False
                 self.suspect()
             try:
                 return await documents.commit(self._pool, changes, written, by_hand=by_hand)
             finally:
                 self.published += 1
-                if not self._complete:
-                    # The check that is under way may have looked for what is unwritten before this was.
+                if not (staged and self._complete):
+                    # The check that is under way, or was, may have looked for what is unwritten before this was.
                     self._check_due.set()
 
     async def _stage(self, changes: Sequence[tuple[Change, UUID | None]], by_hand: UUID | None) -> dict[UUID, bool]:
@@ -170,28 +186,43 @@ class IndexWriter:
                     await self._check_due.wait()
 
     async def check(self) -> None:
-        """Compare the number of points with the tables, and fill the index again where they differ."""
+        """Compare the number of points with the tables, look some up, and fill the index again where it is not as the tables say."""
         await self.drain()
+        missed, self._missed = self._missed, set()
         async with self._lock:
-            counted = await self._count()
-        if counted is None:
+            difference = await self._difference([*missed, *await spot_check.sample(self._pool)])
+        if difference is None:
             self._complete = True
             return
         # Another instance may have been between its two writes: only what is the same a moment later is a difference.
         await asyncio.sleep(CONFIRM_SECONDS)
         async with self._lock:
-            if await self._count() != counted:
+            if await self._difference(difference.lost) != difference:
                 self._check_due.set()
                 return
             self._complete = False
-            points, least, most = counted
-            logger.warning("The index has %d points where the tables have %d to %d; filling it again", points, least, most)
             self._losses += 1
-            if points > most:
-                await self._index.clear()
-            await self._forget(cleared=points > most)
+            await self._begin_again(difference)
         await self.drain()
         self._complete = True
+
+    async def _difference(self, points: Collection[UUID]) -> _Difference | None:
+        """Whether the index has as many points as it should, and finds these."""
+        if (counted := await self._count()) is not None:
+            return _Difference(counted)
+        lost = await spot_check.lost(self._pool, self._index, self.space, points)
+        return _Difference(None, frozenset(lost)) if lost else None
+
+    async def _begin_again(self, difference: _Difference) -> None:
+        """Have everything written once more; into an empty index, unless it only lacks some."""
+        if difference.counted is None:
+            logger.warning("The index does not find passages that it has (%d of those looked up); filling it again", len(difference.lost))
+        else:
+            logger.warning("The index has %d points where the tables have %d to %d; filling it again", *difference.counted)
+        cleared = difference.counted is None or difference.counted[0] > difference.counted[2]
+        if cleared:
+            await self._index.clear()
+        await self._forget(cleared=cleared)
 
     async def _count(self) -> tuple[int, int, int] | None:
         """The points in the index, and the least and the most that the tables say are there; None where they agree."""

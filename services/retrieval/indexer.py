@@ -7,10 +7,10 @@ A reader that comes late is refused by the note's revision.
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import batched
 from uuid import UUID
 
@@ -24,7 +24,7 @@ from services.retrieval.passages import CUT_VERSION, CutNote, cut_note
 from services.retrieval.pipeline import in_order
 from shared.contracts import notes
 from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.notes import ReadNote
+from shared.contracts.notes import NOTES_PER_READ, Note, ReadNotes
 from shared.database.pool import Pool, connection
 from shared.messaging.client import Client
 from shared.messaging.scope import Scope
@@ -33,10 +33,12 @@ from shared.telemetry import vocabulary as words
 
 logger = logging.getLogger(__name__)
 
-READS_AT_ONCE = 8
-# Notes that are read and cut ahead of what is stored; one has up to 8 MB.
-PREPARED_AT_ONCE = 16
-READ_SECONDS = 30.0
+# Answers of up to 16 notes: one is cut while the next is read.
+READS_AT_ONCE = 2
+# Notes that are cut ahead of what is stored.
+CUT_AT_ONCE = 8
+# Where there are moves: what reads their paths is not far behind them.
+NOTES_PER_MOVE = 16
 # A transaction holds about this many chunks; one note is never divided.
 CHUNKS_PER_COMMIT = 512
 # While one transaction is under way and the next one waits, no more is read.
@@ -72,11 +74,20 @@ class _Tables:
         stored: their documents.
         waiting: those of which a change waits to be published.
         new_ids: of documents that are to be made.
+        vacated: paths that moves are about to leave.
     """
 
     stored: Mapping[tuple[UUID, str], Known]
-    waiting: Collection[tuple[UUID, str]]
-    new_ids: Mapping[tuple[UUID, str], UUID]
+    waiting: Collection[tuple[UUID, str]] = ()
+    new_ids: Mapping[tuple[UUID, str], UUID] = field(default_factory=dict)
+    vacated: Collection[str] = ()
+
+    def are_of(self, one: Dirty) -> bool:
+        """Whether they have the note as it is said to be."""
+        key = one.workspace, one.path
+        if one.content_hash is None or one.moved_from or key in self.waiting:
+            return False
+        return key in self.stored and self.stored[key].is_of(one.content_hash)
 
 
 # A change to store with its document's id; why the note cannot be read just now; None where there is nothing to do.
@@ -93,7 +104,6 @@ class Indexer:
         self._backlog = backlog
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "cutting")
-        self._reading = asyncio.Semaphore(READS_AT_ONCE)
         # What is being published, in this order, with the notes that it is of.
         self._publishing: dict[asyncio.Task[None], set[tuple[UUID, str]]] = {}
         self.last_error: str | None = None
@@ -137,7 +147,7 @@ class Indexer:
         moving = any(one.moved_from for one in batch)
         if moving or any((one.workspace, one.path) in notes for one in batch for notes in self._publishing.values()):
             await self._nothing_published()
-        for part in batched(batch, PREPARED_AT_ONCE if moving else len(batch)):
+        for part in batched(batch, NOTES_PER_MOVE if moving else len(batch)):
             # In order, and moves before what reads their paths: a document's id goes with the move.
             moves = [Moved(one.workspace, one.moved_from, one.path, one.revision) for one in part if one.moved_from and one.revision]
             if moves:
@@ -145,8 +155,7 @@ class Indexer:
                     await self._begin_to_publish(changes, publishing)
                 ready = []
                 await self._nothing_published()
-            tables = await self._look_up(part)
-            async with aclosing(in_order((self._prepare_one(one, tables) for one in part), PREPARED_AT_ONCE)) as prepared:
+            async with aclosing(self._prepare(part, await self._look_up(part))) as prepared:
                 async for one, outcome in prepared:
                     if isinstance(outcome, ServiceError):
                         self.last_error = f"A note could not be read: {outcome.detail}"
@@ -204,33 +213,58 @@ class Indexer:
         new = [(one.workspace, one.path) for one in batch if (one.workspace, one.path) not in stored and not one.moved_from]
         return _Tables(stored, waiting, await documents.new_ids(self._pool, new) if new else {})
 
-    async def _prepare_one(self, one: Dirty, tables: _Tables) -> tuple[Dirty, _Prepared]:
-        key = one.workspace, one.path
+    async def _prepare(self, batch: Sequence[Dirty], tables: _Tables) -> AsyncGenerator[tuple[Dirty, _Prepared]]:
+        """What there is to store of each, in order. To be closed."""
+        async with aclosing(in_order((self._read(some, tables) for some in batched(batch, NOTES_PER_READ)), READS_AT_ONCE)) as answers:
+            async for answer in answers:
+                async with aclosing(in_order((self._prepare_one(*one, tables) for one in answer), CUT_AT_ONCE)) as prepared:
+                    async for outcome in prepared:
+                        yield outcome
+
+    async def _read(self, some: Sequence[Dirty], tables: _Tables) -> list[tuple[Dirty, Note | ServiceError | None]]:
+        """The notes, in order; None where the tables have them."""
+        wanted: dict[UUID, list[str]] = {}
+        for one in some:
+            if not tables.are_of(one):
+                wanted.setdefault(one.workspace, []).append(one.path)
+        found: dict[tuple[UUID, str], Note | ServiceError] = {}
+        for workspace, paths in wanted.items():
+            left = list(dict.fromkeys(paths))
+            while left:
+                answer = await self._ask(workspace, left)
+                found |= {(workspace, path): one for path, one in answer.items()}
+                left = [path for path in left if path not in answer]
+        return [(one, found.get((one.workspace, one.path))) for one in some]
+
+    async def _ask(self, workspace: UUID, paths: Sequence[str]) -> dict[str, Note | ServiceError]:
+        """Some of these notes, of the first at least what is wrong with it."""
         try:
-            return one, await self._prepare(one, tables.stored.get(key), tables.new_ids, held=key in tables.waiting)
+            request = ReadNotes(workspace=workspace, paths=list(paths))
+            answer = await self._client.ask(notes.NOTE_READ_SOME, request, Scope.root(notes.NOTE_READ_SOME.timeout_seconds))
+        except ServiceError as error:
+            return dict.fromkeys(paths, error)
+        found: dict[str, Note | ServiceError] = {}
+        for path, item in zip(paths, answer.items, strict=True):
+            if one := item.note or (item.problem and item.problem.error()):
+                found[path] = one
+        return found or {paths[0]: ServiceError(ErrorCode.INTERNAL, "the notes service did not answer for it")}
+
+    async def _prepare_one(self, one: Dirty, note: Note | ServiceError | None, tables: _Tables) -> tuple[Dirty, _Prepared]:
+        key = one.workspace, one.path
+        stored = tables.stored.get(key)
+        if note is None:
+            return one, None
+        if isinstance(note, ServiceError):
+            return one, self._unread(one, stored, note, held=key in tables.waiting)
+        try:
+            document = stored.id if stored else tables.new_ids.get((one.workspace, note.path))
+            if document is None:
+                document = await documents.document_id(self._pool, one.workspace, note.path, one.moved_from, tables.vacated)
+            return one, await self._cut(one, document, note)
         except ServiceError as error:
             return one, error
 
-    async def _prepare(
-        self,
-        one: Dirty,
-        stored: Known | None,
-        new_ids: Mapping[tuple[UUID, str], UUID],
-        vacated: Collection[str] = (),
-        *,
-        held: bool = False,
-    ) -> _Prepared:
-        """The change to store; None where there is nothing to do. `held`: another change of the note waits to be published."""
-        if stored is not None and one.content_hash is not None and stored.is_of(one.content_hash) and not one.moved_from and not held:
-            return None
-        try:
-            async with self._reading:
-                note = await self._client.ask(notes.NOTE_READ, ReadNote(workspace=one.workspace, path=one.path), Scope.root(READ_SECONDS))
-        except ServiceError as error:
-            return self._unread(one, stored, error, held=held)
-        document = stored.id if stored else new_ids.get((one.workspace, note.path))
-        if document is None:
-            document = await documents.document_id(self._pool, one.workspace, note.path, one.moved_from, vacated)
+    async def _cut(self, one: Dirty, document: UUID, note: Note) -> _Prepared:
         try:
             cut = await asyncio.get_running_loop().run_in_executor(self._thread, cut_note, one.workspace, document, note)
         except Exception:  # one note that breaks the cutting must not keep the others from being found
@@ -270,11 +304,13 @@ class Indexer:
             present = [Dirty(workspace, one.path, revision=one.revision) for one in waiting if one.content_hash is not None]
             present += [Dirty(workspace, path) for path, known in stored.items() if known.cut_version != CUT_VERSION]
             present = list({one.path: one for one in reversed(present)}.values())
-            for prepared in await asyncio.gather(*(self._prepare(one, stored.get(one.path), {}, vacated) for one in present)):
-                if isinstance(prepared, ServiceError):
-                    raise prepared
-                if prepared is not None:
-                    changes.append(prepared)
+            tables = _Tables({(workspace, path): known for path, known in stored.items()}, vacated=vacated)
+            async with aclosing(self._prepare(present, tables)) as outcomes:
+                async for _, prepared in outcomes:
+                    if isinstance(prepared, ServiceError):
+                        raise prepared
+                    if prepared is not None:
+                        changes.append(prepared)
             gone = [one for one in waiting if one.content_hash is None]
             changes += [(Gone(workspace, one.path, one.revision), None) for one in gone]
             if changes:

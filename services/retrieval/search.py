@@ -205,13 +205,15 @@ class Searcher:
                 if not by_words and not legs.dense:
                     # No passage has a vector yet.
                     legs = await self._ask(db, request.model_copy(update={"sparse": sparse, "dense": None}), limit)
-                # An engine that was wiped knows no words. Where there really are none the tables say so quickly.
-                if legs.sparse or legs.dense or not await _words_in_tables(db, sparse, condition, 1):
+                # An engine that was wiped or damaged knows no words. Where there really are none the tables say so quickly.
+                missed = await _words_in_tables(db, sparse, condition, 1) if not legs.sparse and (by_words or not legs.dense) else []
+                if not missed:
                     return legs
                 logger.warning("The engine does not know what the tables know; looking words up there")
+                self._writer.suspect(missed[0].id)
             except ServiceError as error:
                 logger.warning("The engine did not answer a search (%s); looking words up in the tables", error.code)
-            self._writer.suspect()
+                self._writer.suspect()
         found = await _words_in_tables(db, sparse, condition, size)
         return _Legs(found, [], all_words=len(found) < size, engine_used=False)
 

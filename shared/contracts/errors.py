@@ -8,7 +8,7 @@ A code is a stable slug and says by itself what the HTTP status is: `STATUS` is 
 """
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from shared.contracts.subject import Message
 
@@ -165,6 +165,15 @@ class ErrorBody(Message):
     code: ErrorCode
     detail: str
     extra: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, error: "ServiceError") -> Self:
+        """What is said of an error."""
+        return cls(code=error.code, detail=error.detail, extra=error.extra)
+
+    def error(self) -> "ServiceError":
+        """The error of which this is said."""
+        return ServiceError(self.code, self.detail, **self.extra)
 
 
 class ServiceError(Exception):

@@ -17,10 +17,12 @@ from uuid import UUID
 
 from pydantic import Field
 
+from shared.contracts.errors import ErrorBody
 from shared.contracts.subject import Empty, Event, Message, Query
 
 # What nobody reads through cannot be approved; and it travels in an event.
 DIFF_CHARACTERS_MAX = 400_000
+NOTES_PER_READ = 16
 
 
 class Workspace(Message):
@@ -136,6 +138,26 @@ class ReadNote(Message):
 
     workspace: UUID
     path: str
+
+
+class ReadNotes(Message):
+    """Some notes of one workspace: 1 to `NOTES_PER_READ`."""
+
+    workspace: UUID
+    paths: list[str]
+
+
+class NoteRead(Message):
+    """A note, or why it cannot be read. Neither, where the answer was long enough without it: it is to be asked for again."""
+
+    note: Note | None = None
+    problem: ErrorBody | None = None
+
+
+class NotesRead(Message):
+    """In the order asked; the first one is a note or a problem."""
+
+    items: list[NoteRead]
 
 
 class CreateNote(Message):
@@ -333,7 +355,8 @@ MEMBERS_GET = Query("notes.members.get", WorkspaceRef, MemberList, owner="notes"
 MEMBERS_PUT = Query("notes.members.put", PutMembers, MemberList, owner="notes", askers=("gateway",))
 NOTE_LIST = Query("notes.list", ListNotes, NotePage, owner="notes", askers=("gateway", "retrieval"))
 NOTE_HASHES = Query("notes.hashes", HashesRequest, Hashes, owner="notes", askers=("agent",))
-NOTE_READ = Query("notes.read", ReadNote, Note, owner="notes", askers=("gateway", "agent", "retrieval", "contexts"))
+NOTE_READ = Query("notes.read", ReadNote, Note, owner="notes", askers=("gateway", "agent", "contexts"))
+NOTE_READ_SOME = Query("notes.read_some", ReadNotes, NotesRead, owner="notes", askers=("retrieval",), timeout_seconds=30)
 NOTE_CREATE = Query("notes.create", CreateNote, Note, owner="notes", askers=("gateway",), idempotent=False)
 NOTE_REPLACE = Query("notes.replace", ReplaceNote, Note, owner="notes", askers=("gateway",), idempotent=False)
 NOTE_PATCH = Query("notes.patch", PatchNote, Note, owner="notes", askers=("gateway",), idempotent=False)

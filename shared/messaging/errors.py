@@ -59,8 +59,7 @@ def location(steps: Sequence[str | int], body: Any, *, missing: bool) -> list[st
 
 def encode(error: ServiceError) -> tuple[dict[str, str], bytes]:
     """The headers and the body of an error reply."""
-    body = ErrorBody(code=error.code, detail=error.detail, extra=error.extra)
-    return {names.ERROR_CODE: error.code.value}, body.model_dump_json().encode()
+    return {names.ERROR_CODE: error.code.value}, ErrorBody.of(error).model_dump_json().encode()
 
 
 def decode(headers: Mapping[str, str] | None, body: bytes) -> ServiceError | None:
@@ -68,7 +67,6 @@ def decode(headers: Mapping[str, str] | None, body: bytes) -> ServiceError | Non
     if not headers or names.ERROR_CODE not in headers:
         return None
     try:
-        said = ErrorBody.model_validate_json(body)
+        return ErrorBody.model_validate_json(body).error()
     except ValidationError:
         return ServiceError(ErrorCode.INTERNAL, "A service answered with an error that this version does not know.")
-    return ServiceError(said.code, said.detail, **said.extra)

@@ -8,8 +8,21 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 from shared.contracts import notes
-from shared.contracts.errors import ErrorCode, ServiceError
-from shared.contracts.notes import ListNotes, Note, NoteChanged, NotePage, NoteSummary, ReadNote, Workspace, WorkspaceList
+from shared.contracts.errors import ErrorBody, ErrorCode, ServiceError
+from shared.contracts.notes import (
+    NOTES_PER_READ,
+    ListNotes,
+    Note,
+    NoteChanged,
+    NotePage,
+    NoteRead,
+    NotesRead,
+    NoteSummary,
+    ReadNote,
+    ReadNotes,
+    Workspace,
+    WorkspaceList,
+)
 from shared.contracts.subject import Empty
 from shared.messaging import streams
 from shared.messaging.bus import Bus, Route
@@ -30,6 +43,7 @@ class ScriptedNotes:
     unreadable: set[str] = field(default_factory=set)
     unavailable: bool = False
     reads: list[str] = field(default_factory=list)
+    notes_per_answer: int = NOTES_PER_READ
     # after so many, a note is read when `released` is set; with 0 even the list of notes
     reads_until_held: float = math.inf
     released: asyncio.Event = field(default_factory=asyncio.Event)
@@ -39,7 +53,12 @@ class ScriptedNotes:
         """Begin to answer."""
         await streams.ensure(self.bus.nats, notes.STREAM, owned=True)
         await self.bus.serve(
-            [Route(notes.WORKSPACE_LIST, self._workspaces), Route(notes.NOTE_LIST, self._list), Route(notes.NOTE_READ, self._read)]
+            [
+                Route(notes.WORKSPACE_LIST, self._workspaces),
+                Route(notes.NOTE_LIST, self._list),
+                Route(notes.NOTE_READ, self._read),
+                Route(notes.NOTE_READ_SOME, self._read_some),
+            ]
         )
 
     def workspace(self, directory: str = "vault") -> UUID:
@@ -121,6 +140,15 @@ class ScriptedNotes:
         chosen = paths[: request.limit]
         items = [NoteSummary(**self.notes[request.workspace, path].model_dump()) for path in chosen]
         return NotePage(items=items, next_cursor=chosen[-1] if len(paths) > len(chosen) else None)
+
+    async def _read_some(self, request: ReadNotes, scope: Scope) -> NotesRead:
+        items = []
+        for path in request.paths[: self.notes_per_answer]:
+            try:
+                items.append(NoteRead(note=await self._read(ReadNote(workspace=request.workspace, path=path), scope)))
+            except ServiceError as error:
+                items.append(NoteRead(problem=ErrorBody.of(error)))
+        return NotesRead(items=items + [NoteRead()] * (len(request.paths) - len(items)))
 
     async def _read(self, request: ReadNote, _: Scope) -> Note:
         self.reads.append(request.path)

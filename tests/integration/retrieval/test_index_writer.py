@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from services.retrieval.index_writer import IndexWriter
-from shared.contracts.index import DenseVector, Point, Search, SearchReply
+from shared.contracts.index import DenseVector, Point, Scored, Search, SearchReply
 from shared.database.pool import Pool, transaction
 from shared.database.publication_lock import hold_to_publish
 from tests.integration.retrieval.conftest import WORKSPACE, cut
@@ -26,10 +26,13 @@ class HeldIndex:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     before: asyncio.Event = field(default_factory=asyncio.Event)
     after: asyncio.Event = field(default_factory=asyncio.Event)
+    counting: asyncio.Event = field(default_factory=asyncio.Event)
+    counted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.before.set()
         self.after.set()
+        self.counted.set()
 
     async def upsert(self, points: Sequence[Point]) -> None:
         self.asked.set()
@@ -48,9 +51,11 @@ class HeldIndex:
             self.points.pop(one, None)
 
     async def search(self, request: Search, seconds: float) -> SearchReply:
-        raise NotImplementedError
+        return SearchReply(sparse=[Scored(id=one, score=1) for one in self.points], dense=[])
 
     async def count(self) -> int:
+        self.counting.set()
+        await self.counted.wait()
         return len(self.points)
 
     async def clear(self) -> None:
@@ -112,6 +117,27 @@ async def test_what_was_written_before_the_index_was_emptied_is_written_again(po
     await writer.check()
     assert set(index.points) == {await pool.fetchval("SELECT point FROM chunks WHERE in_index")}
     assert writer.complete
+
+
+async def test_what_is_published_while_the_index_is_found_complete_is_written_without_waiting_for_the_next_check(
+    pool: Pool, index: HeldIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.retrieval.index_writer.CHECK_SECONDS", 3600)
+    index.counted.clear()
+    writer, document = IndexWriter(pool, index), uuid4()
+    checking = asyncio.create_task(writer.run())
+    await asyncio.wait_for(index.counting.wait(), 10)
+    # Not known to be complete as yet, the index is not asked to take its points.
+    publishing = asyncio.create_task(writer.publish([(cut(document, "a.md", "an otter", 1), document)]))
+    await asyncio.sleep(0)
+    index.counted.set()
+    await asyncio.wait_for(publishing, 10)
+
+    async def is_written() -> bool:
+        return bool(await pool.fetchval("SELECT bool_and(in_index) FROM chunks"))
+
+    await eventually(is_written, 10)
+    checking.cancel()
 
 
 async def test_a_vector_of_the_old_model_does_not_come_after_the_new_models_space_has_begun(
