@@ -17,6 +17,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from pydantic import ValidationError
 
 from services.retrieval.backlog import Backlog
+from services.retrieval.documents import Moved
 from services.retrieval.indexer import BATCHES_AT_ONCE, Dirty, Indexer
 from shared.contracts import notes
 from shared.contracts.errors import ServiceError
@@ -32,6 +33,8 @@ DURABLE = "retrieval"
 BATCH = 64
 # Also how long a fetch outlives the connection that it was made on.
 FETCH_SECONDS = 2.0
+# Also those of a vault that is away count, which come again and again meanwhile, and must not keep others' from being delivered.
+UNACKNOWLEDGED_MAX = 1_000_000
 # A fact that was lost on its way to us, or with us, comes again after this; what is being worked on says so more often.
 ACK_WAIT_SECONDS = 6.0
 IN_PROGRESS_SECONDS = 2.0
@@ -104,7 +107,7 @@ class Feed:
             filter_subject=notes.CHANGED.wildcard,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ACK_WAIT_SECONDS,
-            max_ack_pending=4 * BATCH,
+            max_ack_pending=UNACKNOWLEDGED_MAX,
             deliver_policy=DeliverPolicy.NEW,
         )
         js = self._nats.jetstream(timeout=5)
@@ -114,15 +117,18 @@ class Feed:
     async def _heard(self, message: Msg) -> None:
         """Count it as pending at once; the work itself comes through the consumer."""
         if (fact := _parsed(message)) is not None:
-            self._backlog.add(fact.workspace, fact.path, fact.revision, heard=True)
+            self._backlog.add(fact.workspace, fact.path, fact.revision, heard=True, moved_from=_moved_from(fact))
 
     async def _take(self, messages: Sequence[Msg]) -> None:
         dirty: dict[tuple[UUID, str], Dirty] = {}
+        moves: list[Moved] = []
         waiting: list[tuple[Msg, tuple[UUID, str]]] = []
         for message in messages:
             if (fact := _parsed(message)) is None:
                 await message.term()
                 continue
+            if from_path := _moved_from(fact):
+                moves.append(Moved(fact.workspace, from_path, fact.path, fact.revision))
             for one in _dirty(fact):
                 # The latest fact decides, at the latest one's place in the order.
                 dirty.pop((one.workspace, one.path), None)
@@ -131,7 +137,7 @@ class Feed:
         async with _in_progress([message for message, _ in waiting]):
             try:
                 links = tracing.links_to(message.headers or {} for message, _ in waiting)
-                failed = {(one.workspace, one.path) for one in await self._indexer.apply(list(dirty.values()), links)}
+                failed = {(one.workspace, one.path) for one in await self._indexer.apply(list(dirty.values()), moves, links)}
             except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
                 logger.warning("Changed notes cannot be stored yet: %s", said(error))
                 failed = {key for _, key in waiting}
@@ -154,13 +160,13 @@ def _parsed(message: Msg) -> NoteChanged | None:
         return None
 
 
+def _moved_from(fact: NoteChanged) -> str | None:
+    return fact.from_path if fact.kind == "moved" else None
+
+
 def _dirty(fact: NoteChanged) -> list[Dirty]:
-    if fact.from_path is None or fact.kind != "moved":
-        return [Dirty(fact.workspace, fact.path, fact.content_hash, fact.revision)]
-    return [
-        Dirty(fact.workspace, fact.path, fact.content_hash, fact.revision, moved_from=fact.from_path),
-        Dirty(fact.workspace, fact.from_path, None, fact.revision),
-    ]
+    now = Dirty(fact.workspace, fact.path, fact.content_hash, fact.revision, moved_from=_moved_from(fact))
+    return [now, Dirty(fact.workspace, now.moved_from, None, fact.revision, left=True)] if now.moved_from else [now]
 
 
 @asynccontextmanager

@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 READS_AT_ONCE = 2
 # Notes that are cut ahead of what is stored.
 CUT_AT_ONCE = 8
-# Where there are moves: what reads their paths is not far behind them.
-NOTES_PER_MOVE = 16
 # A transaction holds about this many chunks; one note is never divided.
 CHUNKS_PER_COMMIT = 512
 # While one transaction is under way and the next one waits, no more is read.
@@ -56,6 +54,7 @@ class Dirty:
         revision: of the fact that says so; None where a comparison found it.
         missed: the hash of a document whose note a complete list did not have.
         moved_from: its old path, where the fact is of a move.
+        left: this is the old path of such a one, where another note may be by now.
     """
 
     workspace: UUID
@@ -64,6 +63,7 @@ class Dirty:
     revision: int | None = None
     missed: str | None = None
     moved_from: str | None = None
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,9 @@ class Indexer:
         """Whether notes are being taken in just now."""
         return self._lock.locked() or bool(self._publishing)
 
-    async def apply(self, batch: Sequence[Dirty], causes: Sequence[Link] = ()) -> list[Dirty]:
-        """Take a batch in; what could not be read just now is returned, to be tried again. `causes`: what its notes were written for.
+    async def apply(self, batch: Sequence[Dirty], moves: Sequence[Moved] = (), causes: Sequence[Link] = ()) -> list[Dirty]:
+        """Take a batch in; what could not be read just now is returned, to be tried again. `moves`: all that led to where its notes are,
+        in order, so that their documents go with them. `causes`: what its notes were written for.
 
         Raises:
             ServiceError: the database is away; nothing of the last transaction is stored.
@@ -122,13 +123,14 @@ class Indexer:
         if not batch:
             return []
         for one in batch:
-            self._backlog.add(one.workspace, one.path, one.revision or 0)
+            if not one.left:
+                self._backlog.add(one.workspace, one.path, one.revision or 0, moved_from=one.moved_from)
         publishing: list[asyncio.Task[None]] = []
         told: tracing.Attributes = {words.INDEX_NOTES: len(batch)}
         with tracing.span(words.INDEXING, told, links=causes) as span, tracing.unrecorded_below(span):
             try:
                 async with self._lock:
-                    failed = await self._apply(batch, publishing)
+                    failed = await self._apply(batch, moves, publishing)
             finally:
                 # Whoever comes next has the lock meanwhile.
                 await asyncio.gather(*publishing, return_exceptions=True)
@@ -140,34 +142,28 @@ class Indexer:
             self.last_error = None
         return failed
 
-    async def _apply(self, batch: Sequence[Dirty], publishing: list[asyncio.Task[None]]) -> list[Dirty]:
+    async def _apply(self, batch: Sequence[Dirty], moves: Sequence[Moved], publishing: list[asyncio.Task[None]]) -> list[Dirty]:
         """`publishing` gets what is under way when this returns or raises."""
         failed: list[Dirty] = []
         ready: list[tuple[Change, UUID | None]] = []
-        moving = any(one.moved_from for one in batch)
-        if moving or any((one.workspace, one.path) in notes for one in batch for notes in self._publishing.values()):
+        if moves or any((one.workspace, one.path) in notes for one in batch for notes in self._publishing.values()):
             await self._nothing_published()
-        for part in batched(batch, NOTES_PER_MOVE if moving else len(batch)):
-            # In order, and moves before what reads their paths: a document's id goes with the move.
-            moves = [Moved(one.workspace, one.moved_from, one.path, one.revision) for one in part if one.moved_from and one.revision]
-            if moves:
-                for changes in (ready, [(move, None) for move in moves]):
-                    await self._begin_to_publish(changes, publishing)
-                ready = []
-                await self._nothing_published()
-            async with aclosing(self._prepare(part, await self._look_up(part))) as prepared:
-                async for one, outcome in prepared:
-                    if isinstance(outcome, ServiceError):
-                        self.last_error = f"A note could not be read: {outcome.detail}"
-                        failed.append(one)
-                        continue
-                    if outcome is None:
-                        self._backlog.done(one.workspace, one.path, one.revision)
-                        continue
-                    ready.append(outcome)
-                    if sum(len(change.passages) for change, _ in ready if isinstance(change, CutNote)) >= CHUNKS_PER_COMMIT:
-                        await self._begin_to_publish(ready, publishing)
-                        ready = []
+        if moves:
+            # Before anything is said of their paths: a document's id goes with the move.
+            await self._publish([(move, None) for move in moves])
+        async with aclosing(self._prepare(batch, await self._look_up(batch))) as prepared:
+            async for one, outcome in prepared:
+                if isinstance(outcome, ServiceError):
+                    self.last_error = f"A note could not be read: {outcome.detail}"
+                    failed.append(one)
+                    continue
+                if outcome is None:
+                    self._backlog.done(one.workspace, one.path, one.revision)
+                    continue
+                ready.append(outcome)
+                if sum(len(change.passages) for change, _ in ready if isinstance(change, CutNote)) >= CHUNKS_PER_COMMIT:
+                    await self._begin_to_publish(ready, publishing)
+                    ready = []
         await self._begin_to_publish(ready, publishing)
         return failed
 
@@ -252,7 +248,8 @@ class Indexer:
     async def _prepare_one(self, one: Dirty, note: Note | ServiceError | None, tables: _Tables) -> tuple[Dirty, _Prepared]:
         key = one.workspace, one.path
         stored = tables.stored.get(key)
-        if note is None:
+        # Facts that were heard and are not in this batch: what they tell of documents' moves would come too late.
+        if note is None or self._backlog.moves_in(*key, one.revision or 0):
             return one, None
         if isinstance(note, ServiceError):
             return one, self._unread(one, stored, note, held=key in tables.waiting)
@@ -277,6 +274,8 @@ class Indexer:
             return None  # no longer served: what is known of it stays
         if error.code not in (ErrorCode.NOTE_NOT_FOUND, ErrorCode.NOTE_UNREADABLE, ErrorCode.PATH_INVALID):
             return error
+        if self._backlog.moves_on(one.workspace, one.path, one.revision or 0):
+            return None
         if stored is None:
             return (Gone(one.workspace, one.path, one.revision), None) if held else None
         revision = one.revision if one.missed is None else None

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 600.0
 RETRY_SECONDS = 2.0
+# A note that stays unreadable is no reason to compare everything every other second.
+RETRY_SECONDS_MAX = 60.0
 NOTES_PER_PAGE = 1000
 NOTES_PER_BATCH = 32
 
@@ -42,13 +44,15 @@ class Reconciliation:
 
     async def run(self) -> None:
         """For ever."""
+        retry = RETRY_SECONDS
         while True:
             try:
-                pause = RETRY_SECONDS if await self.once() else PAUSE_SECONDS
+                failed = bool(await self.once())
             except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
                 logger.warning("Notes and index cannot be compared yet: %s", said(error))
-                pause = RETRY_SECONDS
-            await asyncio.sleep(pause)
+                failed, retry = True, RETRY_SECONDS
+            await asyncio.sleep(retry if failed else PAUSE_SECONDS)
+            retry = min(2 * retry, RETRY_SECONDS_MAX) if failed else RETRY_SECONDS
 
     async def once(self) -> list[Dirty]:
         """Compare all workspaces; what could not be taken in is returned."""

@@ -29,6 +29,7 @@ async def status(
         raise ServiceError(ErrorCode.WORKSPACE_NOT_FOUND, "There is no such workspace.")
     chosen = [workspace] if workspace is not None else list(readable)
     due = backlog.paths(chosen)
+    counted = [*due, *backlog.former_paths(chosen)]
     uncompared = {one: readable[one].notes for one in chosen if readable[one].available and not backlog.is_compared(one)}
     async with connection(pool) as db:
         row = await db.fetchrow(
@@ -45,9 +46,9 @@ async def status(
                   AND NOT EXISTS (SELECT FROM held h WHERE h.workspace = d.workspace AND d.path IN (h.path, h.moved_from))
             ) AS states
             """,
-            chosen, [one for one, _ in due], [path for _, path in due],
+            chosen, [one for one, _ in counted], [path for _, path in counted],
         )  # fmt: skip
-        waiting = await held.count(db, chosen, due)
+        waiting = await held.count(db, chosen, counted)
         unseen = await _unseen(db, uncompared, due)
     assert row is not None
     return Status(

@@ -41,7 +41,7 @@ class ScriptedNotes:
     # account → the workspaces it may read; whoever is not named may read all
     members: dict[UUID, list[UUID]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
-    unavailable: bool = False
+    away: set[UUID] = field(default_factory=set)
     reads: list[str] = field(default_factory=list)
     notes_per_answer: int = NOTES_PER_READ
     # after so many, a note is read when `released` is set; with 0 even the list of notes
@@ -142,6 +142,7 @@ class ScriptedNotes:
         return NotePage(items=items, next_cursor=chosen[-1] if len(paths) > len(chosen) else None)
 
     async def _read_some(self, request: ReadNotes, scope: Scope) -> NotesRead:
+        self._require_there(request.workspace)
         items = []
         for path in request.paths[: self.notes_per_answer]:
             try:
@@ -154,10 +155,13 @@ class ScriptedNotes:
         self.reads.append(request.path)
         if len(self.reads) > self.reads_until_held:
             await self.released.wait()
-        if self.unavailable:
-            raise ServiceError(ErrorCode.VAULT_UNAVAILABLE, "The vault is away.")
+        self._require_there(request.workspace)
         if request.path in self.unreadable:
             raise ServiceError(ErrorCode.NOTE_UNREADABLE, "The note is not text.")
         if (note := self.notes.get((request.workspace, request.path))) is None:
             raise ServiceError(ErrorCode.NOTE_NOT_FOUND, "There is no such note.")
         return note
+
+    def _require_there(self, workspace: UUID) -> None:
+        if workspace in self.away:
+            raise ServiceError(ErrorCode.VAULT_UNAVAILABLE, "The vault is away.")

@@ -206,6 +206,6 @@ async def test_what_cannot_be_read_at_present_is_said_and_what_is_gone_or_no_tex
     branch.notes.write(branch.workspace, "b.md", "text")
     branch.notes.unreadable.add("b.md")
     assert [item.path for item in await branch.say("[b](b.md) [a](a.md) [gone](gone.md)")] == ["a.md"]
-    branch.notes.unavailable = True
+    branch.notes.away.add(branch.workspace)
     (nothing, prepared) = await branch.prepare("no link", "[b](b.md)")
     assert (nothing.problem, prepared.items, prepared.problem) == (None, [], "The vault is away.")

@@ -172,12 +172,12 @@ async def test_a_vault_that_is_away_is_an_outage_not_a_deletion(stand: Stand) ->
     async with stand.start_engine(), stand.start():
         await stand.notes.put(vault, "a.md", "heron")
         await stand.settled(1)
-        stand.notes.unavailable = True
+        stand.notes.away.add(vault)
         await stand.notes.put(vault, "a.md", "otter")
         await until(lambda: _pending(stand, 1))
         assert (await stand.status()).last_error is not None
         assert await stand.paths("heron") == ["a.md"]
-        stand.notes.unavailable = False
+        stand.notes.away.clear()
         await until(lambda: _finds(stand, "otter", "a.md"))
         await stand.settled(1)
         assert (await stand.status()).last_error is None

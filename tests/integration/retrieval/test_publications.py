@@ -155,13 +155,13 @@ async def test_all_is_published_or_nothing(stand: Stand) -> None:
         for number in range(3):
             await stand.notes.put(vault, f"{number}.md", f"heron {number}")
         await held(stand, 3)
-        stand.notes.unavailable = True
+        stand.notes.away.add(vault)
         with pytest.raises(ServiceError) as raised:
             await publish(stand, vault)
         assert raised.value.code is ErrorCode.VAULT_UNAVAILABLE
         assert await texts(stand, "heron") == {}
         assert (await stand.status()).held == 3
-        stand.notes.unavailable = False
+        stand.notes.away.clear()
         assert (await publish(stand, vault)).documents == 3
 
 

@@ -36,3 +36,22 @@ def test_what_was_only_heard_of_may_be_taken_in_elsewhere() -> None:
     backlog.taken_in_elsewhere(0)
     assert backlog.paths([ONE]) == [(ONE, "mine.md")]
     assert not backlog.has_heard
+
+
+def test_a_note_that_moves_is_due_once_and_known_by_where_it_stood() -> None:
+    backlog = Backlog()
+    backlog.add(ONE, "b.md", 1, moved_from="a.md")
+    backlog.add(ONE, "c.md", 2, moved_from="b.md")
+    assert backlog.paths([ONE]) == [(ONE, "c.md")]
+    assert set(backlog.former_paths([ONE, TWO])) == {(ONE, "a.md"), (ONE, "b.md")}
+    assert backlog.moves_on(ONE, "b.md", 1)
+    assert not backlog.moves_on(ONE, "b.md", 2)
+    assert not backlog.moves_on(TWO, "b.md", 1)
+    assert backlog.moves_in(ONE, "c.md", 1)
+    assert not backlog.moves_in(ONE, "c.md", 2)
+    backlog.add(ONE, "d.md", 3, moved_from="a.md")  # another note that stood there
+    backlog.done(ONE, "c.md", 2)
+    assert backlog.moves_on(ONE, "a.md", 1)
+    assert not backlog.moves_on(ONE, "b.md", 1)
+    backlog.done(ONE, "d.md", 3)
+    assert not backlog.moves_on(ONE, "a.md", 1)
