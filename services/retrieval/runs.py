@@ -52,8 +52,8 @@ class Runs:
             told["duration_ms"] = took_ms = round((time.perf_counter() - began) * 1000)
             if words.ERROR_TYPE in told:
                 tracing.tell(words.RUN_FAILED, told)
-        run = _run(request, answer, took_ms)
         owner = scope.account.id if scope.account else None
+        run = _run(request, answer, took_ms, owner)
         async with connection(self._pool) as db:
             await db.execute(
                 "INSERT INTO runs (id, account, created_at, body) VALUES ($1, $2, $3, $4)",
@@ -100,7 +100,7 @@ def _owner(account: Account | None) -> UUID | None:
     return account.id if account is not None and account.role != "admin" else None
 
 
-def _run(request: CreateRun, answer: Answer | None, took_ms: int) -> Run:
+def _run(request: CreateRun, answer: Answer | None, took_ms: int, owner: UUID | None) -> Run:
     seen = answer.seen if answer else []
     vectors = vector_publications(seen) if answer is not None and answer.dense_used else None
     directories = {one.id: one for one in answer.searched} if answer else {}
@@ -108,6 +108,8 @@ def _run(request: CreateRun, answer: Answer | None, took_ms: int) -> Run:
         id=uuid4(),
         mode=request.mode,
         query=request.query,
+        filters=request.filters,
+        limit=request.limit,
         status="failed" if answer is None else "degraded" if answer.degraded else "completed",
         text_publication=[TextPublication(workspace=one.workspace, id=one.text.id, generation=one.text.generation) for one in seen],
         vector_publication=vectors,
@@ -118,6 +120,7 @@ def _run(request: CreateRun, answer: Answer | None, took_ms: int) -> Run:
             for rank, found in enumerate(answer.found if answer else [], 1)
         ],
         took_ms=took_ms,
+        created_by=owner,
         created_at=datetime.now(UTC),
     )
 

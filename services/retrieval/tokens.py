@@ -1,7 +1,8 @@
 """From text to words, and from words to sparse vectors.
 
 Words are language-aware without knowing the language: Latin words become English stems, runs of Chinese, Japanese and Korean
-characters their single characters and pairs, identifiers (`NX-7731-b`, `foo.bar_baz`, `ConvertFromJson`) themselves and their parts.
+characters their single characters and pairs, identifiers (`NX-7731-b`, `foo.bar_baz`, `ConvertFromJson`) themselves and their parts,
+pictographs (a task's date, say) themselves.
 Full-width forms are folded (NFKC), traditional Chinese characters to simplified ones, case too. A word is known by a 32-bit hash. A
 document's weights are BM25's, without the inverse document frequency, which the index applies when it searches.
 """
@@ -12,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import NamedTuple
 
 import Stemmer
@@ -47,10 +48,12 @@ _STOP_WORDS = frozenset(
 
 # Radicals, iteration marks, kana, ideographs with their extensions, Hangul.
 _CJK = "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+# Dingbats, emoji and their like: people mark notes with them, and look for the marks.
+_PICTOGRAPHS = "\u231a-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _LETTER = rf"[^\W{_CJK}]"
 _PIECE = re.compile(
     rf"(?P<cjk>[{_CJK}]{{1,{RUN_LENGTH_MAX}}})"
-    rf"|(?P<word>{_LETTER}{{1,{RUN_LENGTH_MAX}}}(?:[-._]{_LETTER}+){{0,16}}(?:\+\+|\#)?)"
+    rf"|(?P<word>{_LETTER}{{1,{RUN_LENGTH_MAX}}}(?:[-._]{_LETTER}+){{0,16}}(?:\+\+|\#)?|[{_PICTOGRAPHS}])"
 )
 # The same in ASCII, twice as fast.
 _ASCII_WORD = re.compile(rf"[A-Za-z0-9_]{{1,{RUN_LENGTH_MAX}}}(?:[-._][A-Za-z0-9_]+){{0,16}}(?:\+\+|\#)?")
@@ -114,15 +117,11 @@ def _runs_and_spellings(text: str) -> tuple[Counter[str], Counter[str]]:
     """How often characters and pairs of CJK stand in a folded text, and how often what is Latin."""
     if text.isascii():
         return Counter(), Counter(_ASCII_WORD.findall(text))
-    runs: Counter[str] = Counter()
-    spellings: Counter[str] = Counter()
-    for run, spelling in _PIECE.findall(text):
-        if run:
-            runs.update(run)
-            runs.update(map("".join, pairwise(run)))
-        else:
-            spellings[spelling] += 1
-    return runs, spellings
+    found = _PIECE.findall(text)
+    runs = [run for run, _ in found if run]
+    counts = Counter(chain.from_iterable(runs))
+    counts.update("".join(pair) for run in runs for pair in pairwise(run))
+    return counts, Counter(spelling for _, spelling in found if spelling)
 
 
 def _folded(text: str) -> str:

@@ -131,11 +131,18 @@ class CatalogRevision(Message):
 
 
 class Run(Message):
-    """A stored search with its whole answer. `results` of a list's items are left out (None)."""
+    """A stored search: who asked for what, and the whole answer. `results` of a list's items are empty.
+
+    Attributes:
+        filters, limit: as asked; None where a run was stored before they were kept.
+        created_by: the account; None where a service asked.
+    """
 
     id: UUID
     mode: Mode
     query: str
+    filters: Filters | None = None
+    limit: int | None = None
     status: Literal["completed", "degraded", "failed"]
     text_publication: list[TextPublication]
     vector_publication: list[VectorPublication] | None
@@ -143,6 +150,7 @@ class Run(Message):
     corpus_fingerprint: str
     results: list[RunResult]
     took_ms: int
+    created_by: UUID | None = None
     created_at: datetime
 
 

@@ -72,9 +72,11 @@ async def open_pool(url: str, schema: str, *, size: int = 8) -> Pool:
             return await asyncpg.create_pool(
                 url,
                 connection_class=_Session,
-                min_size=1,
+                # One now, to know that it can be had; no floor, whose loss the pool logs with a traceback when the database is away.
+                min_size=0,
+                init_size=1,
                 max_size=size,
-                max_inactive_connection_lifetime=60,
+                max_inactive_connection_lifetime=300,
                 timeout=5,
                 command_timeout=COMMAND_SECONDS,
                 server_settings={**SERVER_SETTINGS, "search_path": f"{schema}, public", "application_name": schema},

@@ -46,6 +46,11 @@ async def test_a_run_holds_all_that_was_seen_and_stays_as_it_was(stand: Stand) -
         await stand.notes.put(vault, "a.md", "Nothing of it is left.")
         await until(lambda: _generation_above(stand, publication.text.generation))
         assert await read(stand, run) == run
+        # Also a search that found nothing says where it looked, and who asked.
+        filters, reader = Filters(path_prefix="b/", tags=["none"]), Account(id=uuid4(), role="member")
+        nothing = await stand.run("keyword", "heron", account=reader, filters=filters, limit=3)
+        assert (nothing.results, nothing.filters, nothing.limit, nothing.created_by) == ([], filters, 3, reader.id)
+        assert (run.filters, run.limit, run.created_by) == (Filters(), 10, None)
         later = await stand.run("keyword", "left")
         assert later.corpus_fingerprint != run.corpus_fingerprint
         assert later.text_publication[0].id != run.text_publication[0].id

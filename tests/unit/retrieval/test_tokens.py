@@ -18,6 +18,8 @@ from services.retrieval.tokens import document_vector, query_vector, word_id, wo
         ("２０２６年", ["2026", "年"]),
         ("", []),
         ("!? -- ...", []),
+        ("- [ ] call her 📅 2026-12-01 ✅", ["call", "her", "📅", "2026-12-01", "2026", "12", "01", "✅"]),
+        ("❤️🎉", ["❤", "🎉"]),
     ],
 )
 def test_words_of(text: str, expected: list[str]) -> None:
