@@ -120,7 +120,7 @@ def _runs_and_spellings(text: str) -> tuple[Counter[str], Counter[str]]:
     found = _PIECE.findall(text)
     runs = [run for run, _ in found if run]
     counts = Counter(chain.from_iterable(runs))
-    counts.update("".join(pair) for run in runs for pair in pairwise(run))
+    counts.update(map("".join, chain.from_iterable(map(pairwise, runs))))
     return counts, Counter(spelling for _, spelling in found if spelling)
 
 

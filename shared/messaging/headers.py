@@ -10,3 +10,4 @@ EVENT_SEQ = "Event-Seq"
 ATTEMPT = "Attempt"
 ERROR_CODE = "Error-Code"
 MESSAGE_ID = "Nats-Msg-Id"  # JetStream's own name for what it deduplicates by
+EXPECTED_LAST_MESSAGE_ID = "Nats-Expected-Last-Msg-Id"  # and for what must have come before

@@ -10,13 +10,21 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
+from nats.js import JetStreamContext
+from nats.js.api import PubAck
 
 from local.stack import ROOT
 from services.notes import outbox
-from shared.database.pool import open_pool
+from services.notes.outbox import Outboxes
+from shared.contracts import notes
+from shared.database.migrate import migrate
+from shared.database.pool import Pool, open_pool
+from shared.messaging import streams
 from shared.messaging.bus import Bus
 from tests.integration.notes.conftest import Asker
 from tests.support.nats_server import RunningNats
@@ -42,6 +50,27 @@ async def process(vaults: str, home: Path, database_url: str, nats_url: str) -> 
         with contextlib.suppress(ProcessLookupError):
             started.kill()
         await started.communicate()
+
+
+async def workspaces_with_changes(pool: Pool, workspaces: int, changes: int) -> list[UUID]:
+    """Workspaces of which so many changes are to be told."""
+    await migrate(pool, "notes", "services.notes")
+    made = [
+        await pool.fetchval(
+            "INSERT INTO workspaces (directory, root, title, notes_dir) VALUES ($1, '/', 'v', '') RETURNING id", f"v{number}"
+        )
+        for number in range(workspaces)
+    ]
+    await pool.execute(
+        "INSERT INTO changes (workspace, revision, kind, path, content_hash) "
+        "SELECT w, r, 'created', r || '.md', 'h' FROM unnest($1::uuid[]) AS w, generate_series(1, $2) AS r",
+        made, changes,
+    )  # fmt: skip
+    return made
+
+
+async def all_are_marked(pool: Pool) -> bool:
+    return bool(await pool.fetchval("SELECT count(*) = 0 FROM changes WHERE sent_at IS NULL"))
 
 
 @pytest.fixture
@@ -106,6 +135,54 @@ async def test_kill_9_at_any_moment_loses_and_repeats_nothing(
         assert [change.revision for change in changes] == list(range(1, files + 1))
         assert {change.path: change.content_hash for change in changes} == await asker.hashes(workspace)
         assert {change.kind for change in changes} == {"created"}
+
+
+async def test_what_comes_behind_a_message_that_was_lost_is_told_after_it(
+    database_url: str, nats_url: str, asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    publish = JetStreamContext.publish_async
+
+    async def lossy(self: JetStreamContext, subject: str, payload: bytes, **more: Any) -> asyncio.Future[PubAck]:
+        sent.append(subject)
+        if len(sent) == 10:
+            return asyncio.get_running_loop().create_future()
+        return await publish(self, subject, payload, **more)
+
+    monkeypatch.setattr(JetStreamContext, "publish_async", lossy)
+    monkeypatch.setattr(outbox, "BATCH_ACK_SECONDS", 1.0)
+    pool = await open_pool(database_url, "notes")
+    (workspace,) = await workspaces_with_changes(pool, 1, 50)
+    await streams.ensure(asker.bus.nats, notes.STREAM, owned=True)
+    box = asyncio.create_task(Outboxes(pool, asker.bus.nats).of(workspace).run())
+    await eventually(lambda: all_are_marked(pool), 30)
+    assert len(sent) == 50
+    assert [change.revision for change in await asker.changes(workspace)] == list(range(1, 51))
+    box.cancel()
+    await asyncio.gather(box, return_exceptions=True)
+    await pool.close()
+
+
+async def test_processes_that_tell_much_at_the_same_time_lose_repeat_and_exchange_nothing(
+    database_url: str, nats_url: str, asker: Asker
+) -> None:
+    pool = await open_pool(database_url, "notes")
+    workspaces = await workspaces_with_changes(pool, 3, 450)
+    await streams.ensure(asker.bus.nats, notes.STREAM, owned=True)
+    buses = [Bus("notes", nats_url) for _ in workspaces]
+    for bus in buses:
+        await bus.connect()
+    sending = [asyncio.create_task(Outboxes(pool, bus.nats).of(workspace).run()) for bus, workspace in zip(buses, workspaces, strict=True)]
+
+    await eventually(lambda: all_are_marked(pool), 30)
+    for workspace in workspaces:
+        assert [change.revision for change in await asker.changes(workspace)] == list(range(1, 451))
+    for task in sending:
+        task.cancel()
+    await asyncio.gather(*sending, return_exceptions=True)
+    for bus in buses:
+        await bus.stop()
+    await pool.close()
 
 
 async def test_the_stream_is_made_anew_where_jetstream_has_lost_it(
