@@ -34,9 +34,7 @@ _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     # A socket's path is limited to 107 bytes, and a data directory may lie deep.
     "unix_socket_directories": "",
-    "shared_buffers": "128MB",
     "max_connections": "100",
-    "max_wal_size": "1GB",
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "max_logical_replication_workers": "0",

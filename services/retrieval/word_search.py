@@ -8,7 +8,9 @@ SECONDS = 5.0
 
 
 async def search(db: Connection, words: SparseVector, condition: Filter, limit: int) -> list[Scored]:
-    """BM25 over the chunks that have any of the words. Rarity is counted, as the engine does, among all chunks."""
+    """BM25 over the chunks that have any of the words. Rarity is counted, as the engine does, among all chunks. `db`: in a transaction."""
+    # While much is written the planner takes the table for smaller than it is, and reads the whole of it, in as many processes as it may.
+    await db.execute("SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0")
     rows = await db.fetch(
         """
         WITH hit AS MATERIALIZED (
