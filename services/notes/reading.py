@@ -40,7 +40,7 @@ async def read_some(pool: Pool, threads: FileThreads, request: ReadNotes, accoun
     """Several notes as `read` has them, as many as fit into one answer, and what it would raise of a note beside the others.
 
     Raises:
-        ServiceError: `workspace_not_found`, `vault_unavailable`, `invalid` for none or too many.
+        ServiceError: `workspace_not_found`, `invalid` for none or too many; `vault_unavailable` where it is known to be.
     """
     if not 1 <= len(request.paths) <= NOTES_PER_READ:
         raise ServiceError(ErrorCode.INVALID, f"1 to {NOTES_PER_READ} notes are read at once.")

@@ -71,9 +71,9 @@ class Backlog:
         return any(due.heard for paths in self._due.values() for due in paths.values())
 
     def done(self, workspace: UUID, path: str, revision: int | None) -> None:
-        """The note was stored as of `revision` (None: as of now). A later change stays due."""
+        """The note was stored as of `revision` (None: as of now). A later change stays due, and a move until its fact is taken in."""
         due = self._due.get(workspace, {}).get(path)
-        if due is not None and (revision is None or due.revision <= revision):
+        if due is not None and (due.revision <= revision if revision is not None else not due.former_paths):
             self._remove(workspace, path)
 
     def moves_on(self, workspace: UUID, path: str, revision: int) -> bool:

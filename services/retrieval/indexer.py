@@ -123,7 +123,7 @@ class Indexer:
         if not batch:
             return []
         for one in batch:
-            if not one.left:
+            if not one.left and not self._backlog.moves_on(one.workspace, one.path, one.revision or 0):
                 self._backlog.add(one.workspace, one.path, one.revision or 0, moved_from=one.moved_from)
         publishing: list[asyncio.Task[None]] = []
         told: tracing.Attributes = {words.INDEX_NOTES: len(batch)}

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from services.notes.indexing import Indexer, Outcome
+from shared.contracts import notes
 from shared.contracts.errors import ErrorCode
+from shared.contracts.notes import NOTES_PER_READ, NoteRead, ReadNotes
 from tests.integration.notes.conftest import Asker, Serving, refused
 
 
@@ -184,3 +186,29 @@ async def test_odd_files_do_not_keep_the_others_from_being_indexed(vault: Path, 
         workspace = await asker.workspace()
         assert list(await asker.hashes(workspace.id)) == ["future.md", "new\nline.md", "past.md", "tags.md", "title.md"]
         assert (await asker.read(workspace.id, "new\nline.md")).tags == ["a"]
+
+
+async def test_some_notes_are_read_at_once_each_as_it_would_be_alone(vault: Path, serving: Serving) -> None:
+    (vault / "a.md").write_text("---\ntitle: Alpha\n---\nheron")
+    (vault / "bytes.md").write_bytes(b"\xff\xfe")
+    async with serving() as asker:
+        workspace = (await asker.workspace()).id
+
+        async def some(*paths: str) -> list[NoteRead]:
+            return (await asker.ask(notes.NOTE_READ_SOME, ReadNotes(workspace=workspace, paths=list(paths)))).items
+
+        gone, broken, alpha, outside = await some("gone.md", "bytes.md", "a.md", "../a.md")
+        assert alpha.note == await asker.read(workspace, "a.md")
+        problems = [one.problem.code for one in (gone, broken, outside) if one.problem is not None]
+        assert problems == [ErrorCode.NOTE_NOT_FOUND, ErrorCode.NOTE_UNREADABLE, ErrorCode.PATH_INVALID]
+        assert [one.note for one in (gone, broken, outside)] == [None] * 3
+
+        for number in range(3):
+            (vault / f"long{number}.md").write_text(f"{number}" * 700_000)
+        answer = await some("long0.md", "long1.md", "a.md")
+        assert [one.note.path if one.note else None for one in answer] == ["long0.md", None, None]
+        assert [one.problem for one in answer] == [None] * 3  # to be asked for again
+        assert [one.note.path for one in await some("long1.md", "a.md") if one.note] == ["long1.md", "a.md"]
+
+        for paths in ([], ["a.md"] * (NOTES_PER_READ + 1)):
+            await refused(some(*paths), ErrorCode.INVALID)

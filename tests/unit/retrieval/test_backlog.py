@@ -49,6 +49,8 @@ def test_a_note_that_moves_is_due_once_and_known_by_where_it_stood() -> None:
     assert not backlog.moves_on(TWO, "b.md", 1)
     assert backlog.moves_in(ONE, "c.md", 1)
     assert not backlog.moves_in(ONE, "c.md", 2)
+    backlog.done(ONE, "c.md", None)
+    assert backlog.paths([ONE]) == [(ONE, "c.md")]
     backlog.add(ONE, "d.md", 3, moved_from="a.md")  # another note that stood there
     backlog.done(ONE, "c.md", 2)
     assert backlog.moves_on(ONE, "a.md", 1)
