@@ -102,23 +102,20 @@ async def new_ids(pool: Pool, notes: Collection[tuple[UUID, str]]) -> dict[tuple
     return {note: one for one, note in made.items() if one not in taken}
 
 
-async def document_id(pool: Pool, workspace: UUID, path: str, moved_from: str | None = None, vacated: Collection[str] = ()) -> UUID:
+async def document_id(pool: Pool, workspace: UUID, path: str, vacated: Collection[str] = ()) -> UUID:
     """The id that the note's document has, or will have.
 
     It is made of workspace and path, so that tables which are made anew give the same ids; a move takes it along, and a new
     note at the old path then gets the next one. `vacated`: paths that moves are about to leave.
     """
-    paths = [path, moved_from] if moved_from else [path]
     async with connection(pool) as db:
         for attempt in range(1000):
             made = _made_id(workspace, path, attempt)
-            rows = await db.fetch(
-                "SELECT path, id FROM documents WHERE (workspace = $1 AND path = ANY($2)) OR id = $3", workspace, paths, made
-            )
-            present: dict[str, UUID] = {row["path"]: row["id"] for row in rows if row["path"] not in vacated}
-            for candidate in paths:
-                if candidate in present:
-                    return present[candidate]
+            rows = await db.fetch("SELECT path, id FROM documents WHERE (workspace = $1 AND path = $2) OR id = $3", workspace, path, made)
+            for row in rows:
+                if row["path"] == path and path not in vacated:
+                    present: UUID = row["id"]
+                    return present
             if all(row["id"] != made for row in rows):
                 return made
     raise RuntimeError("a thousand notes were moved away from one path")

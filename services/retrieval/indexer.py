@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import batched
 from uuid import UUID
 
+import asyncpg
 from opentelemetry.trace import Link
 
 from services.retrieval import documents, held
@@ -190,10 +191,28 @@ class Indexer:
             await asyncio.wait(self._publishing)
 
     async def _publish(self, changes: Sequence[tuple[Change, UUID | None]], *, by_hand: UUID | None = None) -> None:
-        await self._writer.publish(changes, by_hand=by_hand)
+        try:
+            await self._writer.publish(changes, by_hand=by_hand)
+        except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError):
+            if len(changes) == 1 or by_hand is not None:
+                raise
+            await self._publish_each(changes)
+            return
         for change, _ in changes:
             if not isinstance(change, Moved):
                 self._backlog.done(change.workspace, change.path, change.revision)
+
+    async def _publish_each(self, changes: Sequence[tuple[Change, UUID | None]]) -> None:
+        """What the tables refuse must not keep what was to be stored with it from being found."""
+        refused: asyncpg.PostgresError | None = None
+        for change in changes:
+            try:
+                await self._publish([change])
+            except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
+                refused = error
+        if refused is not None:
+            self.last_error = "A note could not be stored."
+            raise refused
 
     async def _look_up(self, batch: Sequence[Dirty]) -> _Tables:
         by_workspace: dict[UUID, list[str]] = {}
@@ -256,7 +275,7 @@ class Indexer:
         try:
             document = stored.id if stored else tables.new_ids.get((one.workspace, note.path))
             if document is None:
-                document = await documents.document_id(self._pool, one.workspace, note.path, one.moved_from, tables.vacated)
+                document = await documents.document_id(self._pool, one.workspace, note.path, tables.vacated)
             return one, await self._cut(one, document, note)
         except ServiceError as error:
             return one, error

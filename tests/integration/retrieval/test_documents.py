@@ -57,7 +57,7 @@ async def test_only_what_changed_is_written_again(pool: Pool) -> None:
 async def test_a_moved_document_keeps_its_id_and_a_new_note_at_its_old_path_gets_another(pool: Pool) -> None:
     document = await store(pool, "a.md", "text", 1)
     assert await apply(pool, Moved(WORKSPACE, "a.md", "b/a.md", 2))
-    assert await documents.document_id(pool, WORKSPACE, "b/a.md", "a.md") == document
+    assert await documents.document_id(pool, WORKSPACE, "b/a.md") == document
     another = await store(pool, "a.md", "text", 3)
     assert another != document
     assert await texts(pool) == ["text", "text"]

@@ -1,7 +1,17 @@
 """Facts of the notes service as they come: many at once, in chains, and of a vault that is away."""
 
-import asyncpg
+import functools
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
 
+import asyncpg
+import pytest
+
+from services.retrieval import documents
+from services.retrieval.documents import Change
+from services.retrieval.passages import CutNote
+from shared.database.pool import Pool
 from tests.integration.retrieval.conftest import Stand, until
 
 
@@ -45,6 +55,43 @@ async def test_documents_keep_their_ids_through_chains_and_exchanges_of_names(st
         }
         assert await _finds(stand, "heron", "b.md")
         assert await _finds(stand, "otter", "a.md")
+
+
+async def test_a_move_that_comes_too_late_to_be_one_makes_another_document(stand: Stand) -> None:
+    vault = stand.notes.workspace()
+    async with stand.start_engine(), stand.start():
+        await stand.notes.put(vault, "a.md", "heron")
+        # By a comparison, say: what stands there now is known to be of later than the move.
+        await stand.notes.put(vault, "a.md", "otter")
+        await until(lambda: _finds(stand, "otter", "a.md"))
+        await stand.settled(1)
+        moved = stand.notes.write(vault, "b.md", "heron")
+        stand.notes.revision = 1
+        await stand.notes.tell(vault, "moved", "b.md", moved.content_hash, from_path="a.md")
+        await until(lambda: _finds(stand, "heron", "b.md"))
+        await stand.settled(2)
+        assert len(set((await _documents(stand)).values())) == 2
+        assert await _finds(stand, "otter", "a.md")
+
+
+async def test_a_note_that_the_tables_refuse_keeps_no_other_from_being_found(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault, commit = stand.notes.workspace(), documents.commit
+
+    async def strict(pool: Pool, changes: Sequence[tuple[Change, UUID | None]], *more: Any, **named: Any) -> set[UUID]:
+        if any(change.path == "bad.md" for change, _ in changes if isinstance(change, CutNote)):
+            raise asyncpg.UniqueViolationError
+        return await commit(pool, changes, *more, **named)
+
+    monkeypatch.setattr(documents, "commit", strict)
+    for path in ("a.md", "bad.md", "z.md"):
+        stand.notes.write(vault, path, f"heron of {path}")
+    async with stand.start_engine(), stand.start():
+        for path in ("a.md", "z.md"):
+            await until(functools.partial(_finds, stand, "heron", path))
+        status = await stand.status()
+        assert (status.pending, status.last_error) == (1, "A note could not be stored.")
+        monkeypatch.setattr(documents, "commit", commit)
+        await stand.settled(3)
 
 
 async def test_a_note_that_moved_and_is_not_taken_in_as_yet_is_counted_once(stand: Stand) -> None:
