@@ -7,7 +7,6 @@ embedded anew.
 """
 
 import asyncio
-import base64
 import contextlib
 import logging
 import time
@@ -23,7 +22,7 @@ from services.retrieval.documents import Change, sparse
 from services.retrieval.passages import CutNote, ancestors, searchable_tags
 from services.retrieval.vector_index import VectorIndex
 from shared.contracts.errors import ServiceError
-from shared.contracts.index import DenseVector, Point
+from shared.contracts.index import DenseVector, Point, encoded
 from shared.database.pool import UNAVAILABLE, Connection, Pool, connection, transaction
 from shared.database.publication_lock import hold_to_publish
 from shared.telemetry.logs import said
@@ -149,7 +148,7 @@ class IndexWriter:
             Point(
                 id=point,
                 sparse=passage.words,
-                dense=_encoded(vectors.get(passage.passage_sha)),
+                dense=encoded(vectors[passage.passage_sha]) if passage.passage_sha in vectors else None,
                 payload=_payload(note.workspace, document_of[id(note)], note.path, note.tags, exchange=passage.chunk.exchange),
             )
             for point, (note, passage) in passages.items()
@@ -263,7 +262,7 @@ class IndexWriter:
     async def set_dense(self, vectors: Sequence[tuple[UUID, bytes]]) -> None:
         """Give points their dense vectors (float32)."""
         async with self._lock:
-            await self._index.set_dense([DenseVector(id=one, dense=base64.b64encode(vector).decode()) for one, vector in vectors])
+            await self._index.set_dense([DenseVector(id=one, dense=encoded(vector)) for one, vector in vectors])
             async with transaction(self._pool) as db:
                 points = [one for one, _ in vectors]
                 await _publish_vectors(db, points)
@@ -355,7 +354,7 @@ def _point(row: asyncpg.Record) -> Point:
     return Point(
         id=row["point"],
         sparse=sparse(row["tokens"], row["weights"]),
-        dense=_encoded(row["vector"]),
+        dense=encoded(row["vector"]) if row["vector"] is not None else None,
         payload=_payload(row["workspace"], row["document"], row["path"], row["tags"], exchange=row["exchange"]),
     )
 
@@ -368,7 +367,3 @@ def _payload(workspace: UUID, document: UUID | None, path: str, tags: list[str],
         "tags": searchable_tags(tags),
         "exchange": exchange,
     }
-
-
-def _encoded(vector: bytes | None) -> str | None:
-    return None if vector is None else base64.b64encode(vector).decode()

@@ -6,7 +6,6 @@ of the tables it reads in one snapshot, so that it sees one publication whole, w
 """
 
 import asyncio
-import base64
 import logging
 import time
 import unicodedata
@@ -196,7 +195,7 @@ class Searcher:
     ) -> _Legs:
         sparse = query_vector(query)
         by_words = mode != "vector" or vector is None
-        dense = base64.b64encode(vector).decode() if vector is not None else None
+        dense = index.encoded(vector) if vector is not None else None
         size = HITS_PER_LEG_FOR_NOTES if mode == "keyword" else HITS_PER_LEG
         if self._writer.complete and in_index:
             try:

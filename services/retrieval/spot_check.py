@@ -3,7 +3,6 @@
 As many points as there should be say nothing about what they hold: pages of a damaged disk, a folder copied while it was written.
 """
 
-import base64
 from collections.abc import Collection
 from uuid import UUID, uuid4
 
@@ -11,7 +10,7 @@ import asyncpg
 
 from services.retrieval.documents import sparse
 from services.retrieval.vector_index import VectorIndex
-from shared.contracts.index import Filter, Scored, Search
+from shared.contracts.index import Filter, Scored, Search, encoded
 from shared.database.pool import Pool, connection
 
 POINTS = 8
@@ -46,7 +45,7 @@ async def lost(pool: Pool, index: VectorIndex, space: str | None, points: Collec
 
 async def _is_found(index: VectorIndex, row: asyncpg.Record) -> bool:
     words = sparse(row["tokens"], row["weights"]) if row["tokens"] else None
-    vector = base64.b64encode(row["vector"]).decode() if row["vector"] is not None else None
+    vector = encoded(row["vector"]) if row["vector"] is not None else None
     if words is None and vector is None:
         return True
     of_note = Filter(workspaces=[row["workspace"]], documents=[row["document"]], include_exchanges=True)

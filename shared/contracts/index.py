@@ -4,6 +4,7 @@ Where `QDRANT_URL` names a server these subjects have no responder and no asker.
 little-endian float32. Every write is durable when it is answered, and may be repeated.
 """
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -42,6 +43,11 @@ class DenseVector(Message):
 
     id: UUID
     dense: str
+
+
+def encoded(vector: bytes) -> str:
+    """A dense vector (little-endian float32) as it travels."""
+    return base64.b64encode(vector).decode()
 
 
 class SetDense(Message):
