@@ -31,7 +31,10 @@ class Backlog:
     def add(self, workspace: UUID, path: str, revision: int = 0, *, heard: bool = False, moved_from: str | None = None) -> None:
         """The note changed, or is not as it was indexed. `revision` 0: unknown. `heard`: of a fact that another instance may take in."""
         now = _Due(time.monotonic(), revision, heard, (moved_from,) if moved_from else ())
-        if moved_from is not None and (there := self._remove(workspace, moved_from)) is not None:
+        there = self._due.get(workspace, {}).get(moved_from) if moved_from is not None else None
+        # By a later fact another note is due there.
+        if moved_from is not None and there is not None and there.revision < revision:
+            self._remove(workspace, moved_from)
             now.since, now.former_paths = there.since, (*there.former_paths, moved_from)
         if (before := self._remove(workspace, path)) is not None:
             now.since, now.revision = before.since, max(before.revision, revision)

@@ -57,3 +57,12 @@ def test_a_note_that_moves_is_due_once_and_known_by_where_it_stood() -> None:
     assert not backlog.moves_on(ONE, "b.md", 1)
     backlog.done(ONE, "d.md", 3)
     assert not backlog.moves_on(ONE, "a.md", 1)
+
+
+def test_a_move_that_is_taken_in_leaves_due_what_came_to_its_old_path_later() -> None:
+    backlog = Backlog()
+    backlog.add(ONE, "x.md", 1, heard=True, moved_from="a.md")
+    backlog.add(ONE, "a.md", 2, heard=True, moved_from="b.md")
+    backlog.add(ONE, "x.md", 1, moved_from="a.md")  # the first fact is taken in
+    assert set(backlog.paths([ONE])) == {(ONE, "x.md"), (ONE, "a.md")}
+    assert backlog.moves_in(ONE, "a.md", 1)
