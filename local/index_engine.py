@@ -14,6 +14,7 @@ loaded is moved aside and an empty one made: retrieval notices and fills it from
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -54,6 +55,8 @@ QUIET_SECONDS = 3.0
 # A generation that was opened this often, and never lived this long, is damaged in a way that kills (a truncated file does).
 STARTS_MAX = 5
 PROVEN_SECONDS = 10.0
+# The engine prepares the log's next file under a passing name, and gives it its own at any time.
+_UNNAMED = shutil.ignore_patterns("tmp-*")
 
 
 class Generations:
@@ -277,7 +280,7 @@ class Engine:
             async with self._writing:
                 await self._flush()
                 # Nothing writes now and all is on disk, so that the folder may be copied while it is open and searched.
-                await asyncio.to_thread(shutil.copytree, self._generations.path, build)
+                await asyncio.to_thread(shutil.copytree, self._generations.path, build, ignore=_UNNAMED)
                 self._touched = set()
                 self._carried = 0
             await _optimize(build)
@@ -435,7 +438,9 @@ def _sync(path: Path) -> None:
 def _sync_tree(path: Path) -> None:
     for folder, _, files in path.walk():
         for file in files:
-            _sync(folder / file)
+            # The log's next file, which is empty, may just have got its name.
+            with contextlib.suppress(FileNotFoundError):
+                _sync(folder / file)
         _sync(folder)
 
 

@@ -89,6 +89,16 @@ async def test_a_write_that_was_answered_survives_the_loss_of_all_that_was_not_f
         assert (reply.dense[0].id, round(reply.dense[0].score, 4)) == (kept, 1.0)
 
 
+async def test_a_write_is_answered_while_the_log_gets_its_next_file(tmp_path: Path) -> None:
+    async with opened(tmp_path) as engine:
+        # As it is seen by who has read the folder before the file was renamed.
+        (tmp_path / generations(tmp_path)[0] / LOG / "tmp-open-9").symlink_to("open-9")
+        one = uuid4()
+        await engine.upsert(Upsert(points=[point(one, 1)]), SCOPE)
+        await engine.rebuild()
+        assert await found(engine, 1) == {one}
+
+
 async def test_the_filter_holds_every_condition(tmp_path: Path) -> None:
     plain, tagged, foreign, exchange = uuid4(), uuid4(), uuid4(), uuid4()
     async with opened(tmp_path) as engine:
