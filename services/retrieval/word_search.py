@@ -1,32 +1,76 @@
-"""Search by words in PostgreSQL, over the same words and weights as in the index: the answer while the engine is away."""
+"""Search by words in PostgreSQL, over the same words and weights as in the index: the answer while the engine is away.
+
+What a word costs is its number of passages, most of which the last words of a query add for almost nothing: a word that is in a twentieth
+of many passages only adds to what the rarer ones found, as long as these found enough.
+"""
 
 from services.retrieval.documents import signed
 from shared.contracts.index import Filter, Scored, SparseVector
 from shared.database.pool import Connection
 
 SECONDS = 5.0
+# From here on a word is a common one: a share of all passages, and a number of them that takes milliseconds to read.
+COMMON_SHARE = 0.05
+COMMON_MIN = 2000
 
 
 async def search(db: Connection, words: SparseVector, condition: Filter, limit: int) -> list[Scored]:
-    """BM25 over the chunks that have any of the words. Rarity is counted, as the engine does, among all chunks. `db`: in a transaction."""
+    """BM25 over the chunks that have any of the words; where these are `limit` without the common words, of those alone. Rarity is counted,
+    as the engine does, among all chunks. `db`: in a transaction.
+    """
     # While much is written the planner takes the table for smaller than it is, and reads the whole of it, in as many processes as it may.
     await db.execute("SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0")
+    tokens = signed(words.indices)
+    common = await common_words(db, tokens)
+    rarer = [token for token in tokens if token not in common]
+    if common and rarer and len(found := await _search(db, rarer, common, condition, limit)) == limit:
+        return found
+    return await _search(db, tokens, {}, condition, limit)
+
+
+async def common_words(db: Connection, tokens: list[int]) -> dict[int, float]:
+    """Which of them are common, and in how many chunks they are: what PostgreSQL counted when it last looked through the table."""
     rows = await db.fetch(
         """
-        WITH hit AS MATERIALIZED (
-            SELECT s.point AS id, q.token, s.weights[array_position(s.tokens, q.token)] AS weight
+        SELECT word.token, word.share * c.reltuples AS chunks
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            JOIN pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = 'tokens',
+            unnest(s.most_common_elems::text::int[], s.most_common_elem_freqs) AS word(token, share)
+        WHERE c.oid = 'words'::regclass AND word.token = ANY($1) AND word.share > $2 AND word.share * c.reltuples > $3
+        """,
+        tokens, COMMON_SHARE, COMMON_MIN,
+    )  # fmt: skip
+    return {row["token"]: row["chunks"] for row in rows}
+
+
+async def _search(db: Connection, tokens: list[int], common: dict[int, float], condition: Filter, limit: int) -> list[Scored]:
+    rows = await db.fetch(
+        """
+        WITH everything AS (
+            SELECT reltuples::float8 AS chunks FROM pg_class WHERE oid = 'words'::regclass
+        ), common AS MATERIALIZED (
+            SELECT token, ln(1 + (chunks - n + 0.5) / (n + 0.5)) AS idf FROM everything, unnest($7::int[], $8::float8[]) AS c(token, n)
+        ), hit AS MATERIALIZED (
+            SELECT s.point AS id, q.token, s.weights[array_position(s.tokens, q.token)] AS weight,
+                   (SELECT sum(s.weights[array_position(s.tokens, c.token)] * c.idf) FROM common c) AS with_common
             FROM unnest($1::int[]) AS q(token) JOIN words s ON s.tokens @> ARRAY[q.token]
             WHERE s.workspace = ANY($2) AND ($3::uuid[] IS NULL OR s.document = ANY($3)) AND ($4 OR NOT s.exchange)
               AND ($5::text IS NULL OR EXISTS (SELECT FROM documents d WHERE d.id = s.document AND starts_with(d.path, $5)))
-        ), rarity AS (
-            SELECT token, ln(1 + (total - n + 0.5::float8) / (n + 0.5::float8)) AS idf
-            FROM (SELECT token, count(*) AS n FROM hit GROUP BY token) AS counted,
-                 (SELECT greatest((SELECT count(DISTINCT id) FROM hit), (SELECT reltuples FROM pg_class WHERE oid = 'words'::regclass))
-                      AS total) AS all_chunks
+        ), counted AS MATERIALIZED (
+            SELECT token, count(*) AS n FROM hit GROUP BY token
+        ), rarity AS MATERIALIZED (
+            SELECT token, ln(1 + (total - n + 0.5) / (n + 0.5)) AS idf
+            FROM counted, (
+                -- What was written since PostgreSQL looked through the table is not in its number.
+                SELECT CASE WHEN chunks >= (SELECT max(n) FROM counted) THEN chunks ELSE (SELECT count(DISTINCT id) FROM hit) END AS total
+                FROM everything
+            ) AS known
         )
-        SELECT id, sum(weight * idf) AS score FROM hit JOIN rarity USING (token) GROUP BY id ORDER BY score DESC, id LIMIT $6
+        SELECT id, sum(weight * idf) + coalesce(max(with_common), 0) AS score
+        FROM hit JOIN rarity USING (token) GROUP BY id ORDER BY score DESC, id LIMIT $6
         """,
-        signed(words.indices), condition.workspaces, condition.documents, condition.include_exchanges, condition.ancestor, limit,
+        tokens, condition.workspaces, condition.documents, condition.include_exchanges, condition.ancestor, limit,
+        list(common), list(common.values()),
         timeout=SECONDS,
     )  # fmt: skip
     return [Scored(id=row["id"], score=row["score"]) for row in rows]
