@@ -93,11 +93,9 @@ class Shard:
             self._fit_dimension(len(vector))
         with _engine():
             # One unknown id fails the whole operation.
-            present = [record.id for record in self._shard.retrieve(list(decoded), False, False)]
+            present = [_id(record) for record in self._shard.retrieve(list(decoded), False, False)]
             if present:
-                self._shard.update(
-                    UpdateOperation.update_vectors([edge.PointVectors(one, {DENSE: decoded[UUID(str(one))]}) for one in present])
-                )
+                self._shard.update(UpdateOperation.update_vectors([edge.PointVectors(one, {DENSE: decoded[one]}) for one in present]))
         return len(present)
 
     def forget_dense(self) -> None:
@@ -148,7 +146,7 @@ class Shard:
         """Makes `target` have these points as they are here, absent ones included. Returns how many of them have a dense vector."""
         with _engine():
             records = self._shard.retrieve(list(ids), True, True)
-            gone = set(ids) - {UUID(str(record.id)) for record in records}
+            gone = set(ids) - {_id(record) for record in records}
             if gone:
                 target._shard.update(UpdateOperation.delete_points(list(gone)))  # noqa: SLF001 - another shard of this class
             if not records:
@@ -176,12 +174,12 @@ class Shard:
 
     def _leg(self, query: Any, using: str, condition: edge.Filter, limit: int) -> list[Scored]:
         request = edge.QueryRequest(limit=limit, query=edge.Query.Nearest(query, using=using), filter=condition, with_payload=False)
-        return [Scored(id=UUID(str(hit.id)), score=hit.score) for hit in self._shard.query(request)]
+        return [Scored(id=_id(hit), score=hit.score) for hit in self._shard.query(request)]
 
     def _dense_of(self, ids: Sequence[UUID]) -> dict[UUID, list[float]]:
         if not ids:
             return {}
-        found = ((UUID(str(record.id)), _vectors(record)) for record in self._shard.retrieve(list(ids), False, [DENSE]))
+        found = ((_id(record), _vectors(record)) for record in self._shard.retrieve(list(ids), False, [DENSE]))
         return {one: vectors[DENSE] for one, vectors in found if DENSE in vectors}
 
     def _fit_dimension(self, dimension: int) -> None:
@@ -266,6 +264,12 @@ def _strings(ids: Iterable[UUID]) -> list[str]:
 
 def _named(sparse: edge.SparseVector, dense: list[float] | None) -> Any:
     return {SPARSE: sparse} if dense is None else {SPARSE: sparse, DENSE: dense}
+
+
+def _id(found: edge.Record | edge.ScoredPoint) -> UUID:
+    """Points are known by nothing else."""
+    assert isinstance(found.id, UUID)
+    return found.id
 
 
 def _payload(payload: dict[str, Any]) -> dict[str, Any]:

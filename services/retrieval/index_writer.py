@@ -19,6 +19,7 @@ import asyncpg
 
 from services.retrieval import documents, held, spot_check
 from services.retrieval.documents import Change, sparse
+from services.retrieval.pace import Pace
 from services.retrieval.passages import CutNote, ancestors, searchable_tags
 from services.retrieval.vector_index import VectorIndex
 from shared.contracts.errors import ServiceError
@@ -30,8 +31,9 @@ from shared.telemetry.logs import said
 logger = logging.getLogger(__name__)
 
 POINTS_PER_WRITE = 512
-# Those that are read back from the tables, with their vectors: what makes a message of them searches wait for.
+# Those that are read back from the tables, with their vectors, and while someone searches: what makes a message of them searches wait for.
 FILLED_PER_WRITE = 128
+FILLED_WHILE_SEARCHED = 32
 # Of one message; far below what NATS carries.
 BYTES_PER_WRITE = 4 * 1024 * 1024
 REMOVALS_PER_WRITE = 512
@@ -41,8 +43,6 @@ RETRY_SECONDS = 2.0
 CHECK_SECONDS = 15.0
 LONG_SECONDS = 120.0
 CONFIRM_SECONDS = 1.0
-# After a search another one is to be expected for so long.
-SEARCHING_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,7 @@ class IndexWriter:
         self.space: str | None = None
         # Grows whenever there may be passages without a vector that were not there before.
         self.published = 0
-        # Of the clock that never jumps; told by whoever searches.
-        self.searched_at = 0.0
+        self.pace = Pace()
 
     @property
     def complete(self) -> bool:
@@ -165,9 +164,7 @@ class IndexWriter:
             async with self._lock:
                 if not (await self._write_removals() or await self._write_points()):
                     return
-            if self.searched_at > began - SEARCHING_SECONDS:
-                # Whoever searches gets half of the machine.
-                await asyncio.sleep(time.monotonic() - began)
+            await self.pace.rest(time.monotonic() - began)
 
     async def run(self) -> None:
         """Check the index now and then, and write what a failure left over; for ever."""
@@ -261,11 +258,13 @@ class IndexWriter:
 
     async def set_dense(self, vectors: Sequence[tuple[UUID, bytes]]) -> None:
         """Give points their dense vectors (float32)."""
+        began = time.monotonic()
         async with self._lock:
             await self._index.set_dense([DenseVector(id=one, dense=encoded(vector)) for one, vector in vectors])
             async with transaction(self._pool) as db:
                 points = [one for one, _ in vectors]
                 await _publish_vectors(db, points)
+        await self.pace.rest(time.monotonic() - began)
 
     async def _forget(self, *, cleared: bool) -> None:
         async with transaction(self._pool) as db:
@@ -290,7 +289,7 @@ class IndexWriter:
                 "SELECT c.point, c.workspace, c.document, s.tokens, s.weights, c.exchange, d.path, d.tags, v.vector "
                 "FROM chunks c JOIN documents d ON d.id = c.document JOIN words s ON s.chunk = c.id "
                 "LEFT JOIN vectors v ON v.space = $1 AND v.passage_sha = c.passage_sha WHERE NOT c.in_index LIMIT $2",
-                self.space, FILLED_PER_WRITE,
+                self.space, self.pace.piece(FILLED_PER_WRITE, FILLED_WHILE_SEARCHED),
             )  # fmt: skip
         if not rows:
             return False

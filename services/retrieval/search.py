@@ -133,7 +133,7 @@ class Searcher:
 
     async def _search(self, mode: Mode, query: str, filters: Filters, limit: int, scope: Scope) -> Answer:
         wants_dense = mode in ("vector", "hybrid")
-        self._writer.searched_at = time.monotonic()
+        self._writer.pace.searched()
         async with asyncio.TaskGroup() as group:
             embedded = group.create_task(self._query_vector(query) if wants_dense else _nothing())
             allowed = group.create_task(self._allowed(filters, scope))
