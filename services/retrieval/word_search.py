@@ -1,46 +1,50 @@
 """Search by words in PostgreSQL, over the same words and weights as in the index: the answer while the engine is away.
 
-What a word costs is its number of passages, most of which the last words of a query add for almost nothing: a word that is in a twentieth
-of many passages only adds to what the rarer ones found, as long as these found enough.
+What a word costs is the number of passages that have it, and those that most of them have decide least. Beyond what can be read in some
+20 ms the commonest words of a query only add to what the rarer ones found, as long as these found enough.
 """
+
+from itertools import accumulate
 
 from services.retrieval.documents import signed
 from shared.contracts.index import Filter, Scored, SparseVector
 from shared.database.pool import Connection
 
 SECONDS = 5.0
-# From here on a word is a common one: a share of all passages, and a number of them that takes milliseconds to read.
-COMMON_SHARE = 0.05
-COMMON_MIN = 2000
+# So many times a passage is read for a word of it.
+READ_MAX = 12_000
 
 
 async def search(db: Connection, words: SparseVector, condition: Filter, limit: int) -> list[Scored]:
-    """BM25 over the chunks that have any of the words; where these are `limit` without the common words, of those alone. Rarity is counted,
-    as the engine does, among all chunks. `db`: in a transaction.
+    """BM25 over the chunks that have any of the words, or of enough rarer ones to find `limit`. Rarity is counted, as the engine does,
+    among all chunks. `db`: in a transaction.
     """
     # While much is written the planner takes the table for smaller than it is, and reads the whole of it, in as many processes as it may.
     await db.execute("SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0")
     tokens = signed(words.indices)
-    common = await common_words(db, tokens)
+    common = await too_common(db, tokens)
     rarer = [token for token in tokens if token not in common]
     if common and rarer and len(found := await _search(db, rarer, common, condition, limit)) == limit:
         return found
     return await _search(db, tokens, {}, condition, limit)
 
 
-async def common_words(db: Connection, tokens: list[int]) -> dict[int, float]:
-    """Which of them are common, and in how many chunks they are: what PostgreSQL counted when it last looked through the table."""
+async def too_common(db: Connection, tokens: list[int]) -> dict[int, float]:
+    """Those beyond what is to be read, and in how many chunks they are: PostgreSQL knows it of frequent ones, since it last looked through
+    the table.
+    """
     rows = await db.fetch(
         """
         SELECT word.token, word.share * c.reltuples AS chunks
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             JOIN pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = 'tokens',
             unnest(s.most_common_elems::text::int[], s.most_common_elem_freqs) AS word(token, share)
-        WHERE c.oid = 'words'::regclass AND word.token = ANY($1) AND word.share > $2 AND word.share * c.reltuples > $3
+        WHERE c.oid = 'words'::regclass AND word.token = ANY($1) ORDER BY word.share
         """,
-        tokens, COMMON_SHARE, COMMON_MIN,
+        tokens,
     )  # fmt: skip
-    return {row["token"]: row["chunks"] for row in rows}
+    read = accumulate(row["chunks"] for row in rows)
+    return {row["token"]: row["chunks"] for row, so_far in zip(rows, read, strict=True) if so_far > READ_MAX}
 
 
 async def _search(db: Connection, tokens: list[int], common: dict[int, float], condition: Filter, limit: int) -> list[Scored]:

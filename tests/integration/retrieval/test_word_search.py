@@ -1,7 +1,5 @@
 """The search by words in the tables, over more passages than have a rare word."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from services.retrieval import documents, word_search
@@ -15,8 +13,9 @@ HERONS = 120
 
 
 @pytest.fixture
-async def planets(pool: Pool) -> AsyncIterator[Pool]:
-    """Three thousand passages: all but a tenth with `planet`, a few with `heron`, three with `osprey`."""
+async def planets(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Pool:
+    """Three thousand passages: all but a tenth with `planet`, too many to be read; a few with `heron`, three with `osprey`."""
+    monkeypatch.setattr(word_search, "READ_MAX", 2000)
     for note in range(3):
         sections = (_section(1000 * note + number) for number in range(1000))
         document = await documents.document_id(pool, WORKSPACE, f"{note}.md")
@@ -42,10 +41,10 @@ async def test_a_common_word_adds_to_what_the_rarer_ones_found_as_if_all_had_bee
 ) -> None:
     await planets.execute("ANALYZE words")
     async with connection(planets) as db:
-        common = await word_search.common_words(db, signed(query_vector("heron planet").indices))
+        common = await word_search.too_common(db, signed(query_vector("heron planet").indices))
     assert [round(chunks) for chunks in common.values()] == [2700]
     found = await _found(planets, "heron planet", 100)
-    monkeypatch.setattr(word_search, "COMMON_MIN", 1_000_000)
+    monkeypatch.setattr(word_search, "READ_MAX", 10_000)
     exactly = await _found(planets, "heron planet", 100)
     assert [one.id for one in found] == [one.id for one in exactly]
     assert [one.score for one in found] == pytest.approx([one.score for one in exactly], rel=0.01)
