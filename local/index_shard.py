@@ -217,6 +217,8 @@ def _config() -> edge.EdgeConfig:
     return edge.EdgeConfig(
         sparse_vectors={SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
         hnsw_config=edge.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=10_000, max_indexing_threads=1),
+        # When asked to optimise it does so, whatever there is: by itself it leaves up to 10 MB of vectors to be searched one by one.
+        optimizers=edge.EdgeOptimizersConfig(indexing_threshold=1),
         max_search_threads=SEARCH_THREADS,
         wal_enabled=True,
     )

@@ -53,6 +53,11 @@ def generations(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.glob("gen-*"))
 
 
+def searched_one_by_one(path: Path) -> int:
+    """Bytes that the engine keeps of points in segments that may still grow."""
+    return sum(file.stat().st_size for file in path.glob("gen-*/segments/*/mutable_id_tracker.versions"))
+
+
 async def found(engine: Engine, token: int, **conditions: Any) -> set[UUID]:
     reply = await engine.search(words(token, **conditions), SCOPE)
     return {hit.id for hit in reply.sparse}
@@ -174,6 +179,14 @@ async def test_a_rebuild_loses_nothing_that_is_written_meanwhile(tmp_path: Path)
         everything = Search(filter=Filter(workspaces=[WORKSPACE]), dense=dense(), limit=1000)
         assert {hit.id for hit in (await engine.search(everything, SCOPE)).dense} == set(before[20:]) | set(during)
     assert generations(tmp_path) == ["gen-0002"]
+
+
+async def test_a_rebuild_leaves_no_vector_without_an_index(tmp_path: Path) -> None:
+    async with opened(tmp_path) as engine:
+        for some in (1000, 300):
+            await engine.upsert(Upsert(points=[point(uuid4(), 1, vector=dense()) for _ in range(some)]), SCOPE)
+            await engine.rebuild()
+    assert searched_one_by_one(tmp_path) == 0
 
 
 async def test_enough_unindexed_vectors_start_a_rebuild_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
