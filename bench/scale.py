@@ -12,13 +12,15 @@ import asyncio
 import contextlib
 import hashlib
 import itertools
+import multiprocessing
 import os
 import random
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import asyncpg
@@ -52,11 +54,21 @@ def vector(text: str) -> np.ndarray:
     return (made / np.linalg.norm(made)).astype("<f4")
 
 
-@asynccontextmanager
-async def model() -> AsyncIterator[tuple[str, asyncio.Event]]:
-    """Its address, and what lets it make passages."""
-    may_embed = asyncio.Event()
+@contextmanager
+def model() -> Iterator[tuple[str, Event]]:
+    """Its address, and what lets it make passages. In a process of its own: searches are measured in this one."""
+    processes = multiprocessing.get_context("spawn")
+    may_embed, port = processes.Event(), processes.Queue()
+    process = processes.Process(target=_serve_model, args=(may_embed, port), daemon=True)
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{port.get(timeout=60)}/v1", may_embed
+    finally:
+        process.terminate()
+        process.join()
 
+
+def _serve_model(may_embed: Event, port: "multiprocessing.Queue[int]") -> None:
     async def answer(request: web.Request) -> web.Response:
         body = await request.json()
         if body.get("input_type") != "query" and not may_embed.is_set():
@@ -64,16 +76,16 @@ async def model() -> AsyncIterator[tuple[str, asyncio.Event]]:
         data = [{"index": at, "embedding": vector(text).tolist()} for at, text in enumerate(body["input"])]
         return web.json_response({"data": data})
 
-    app = web.Application(client_max_size=64 * 1024 * 1024)
-    app.router.add_post("/v1/embeddings", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", may_embed
-    finally:
-        await runner.cleanup()
+    async def serve() -> None:
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_post("/v1/embeddings", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port.put(runner.addresses[0][1])
+        await asyncio.Event().wait()
+
+    asyncio.run(serve())
 
 
 def write_notes(vaults: list[Path], target: Path, chunks: int) -> list[str]:
@@ -123,11 +135,13 @@ def say(what: str, took: list[float], degraded: int) -> None:
 
 
 @contextmanager
-def measured(times: int, of: str) -> Iterator[None]:
-    """How many of them there were in a second, and what each cost in processor time, by program; the machine's other work is not in it."""
-    before, began = _processor_seconds(), time.perf_counter()
-    yield
-    seconds = time.perf_counter() - began
+def measured(of: str) -> Iterator[list[int]]:
+    """How many of them there were in a second, and what each cost in processor time, by program; the machine's other work is not in it.
+    Whoever did them adds their number.
+    """
+    before, began, done = _processor_seconds(), time.perf_counter(), list[int]()
+    yield done
+    seconds, times = time.perf_counter() - began, sum(done)
     spent = {name: now - before.get(name, 0.0) for name, now in _processor_seconds().items()}
     parts = ", ".join(f"{name} {one * 1000 / times:.2f}" for name, one in sorted(spent.items()) if one > 0.005)
     print(f"{of}: {times / seconds:.0f}/s; processor ms {sum(spent.values()) * 1000 / times:.2f} ({parts}); load {os.getloadavg()[0]:.1f}")
@@ -146,6 +160,8 @@ def _processor_seconds() -> dict[str, float]:
 
 
 def _program(command: list[str]) -> str:
+    if any("multiprocessing" in word for word in command):
+        return "model"
     if "-m" in command:
         return command[command.index("-m") + 1].rpartition(".")[2]
     return Path(command[0]).name.partition(":")[0] if command else "?"
@@ -194,28 +210,34 @@ async def main(vaults: list[Path], chunks: int) -> None:
         vault, home = Path(directory) / "vault", Path(directory) / "home"
         queries = write_notes(vaults, vault, chunks)
         asked = itertools.cycle(queries)
-        async with model() as (url, may_embed):
+        with model() as (url, may_embed):
             os.environ["EMBEDDING_BASE_URL"] = url
             async with running(vault, home) as (client, endpoints):
                 await answering(client)
-                with measured(chunks, "chunk by words"):
+                with measured("chunk by words") as done:
                     while (now := await status(client)).pending or not now.unembedded:  # noqa: ASYNC110 - as a client sees it
                         await asyncio.sleep(1)
+                    # Some sections are cut into several.
+                    points = await _points(client)
+                    done.append(points)
                 may_embed.set()
-                with measured(chunks, "chunk by vectors"):
+                with measured("chunk by vectors") as done:
                     embedding = asyncio.create_task(_embedded(client))
                     say("while vectors are written", *await latencies(client, asked, lambda: not embedding.done()))
                     await embedding
+                    done.append(points)
                 say("while the index is optimised", *await latencies(client, asked, _unsettled(home), 10_000))
-                with measured(SEARCHES, "search"):
+                with measured("search") as done:
                     say("idle", *await latencies(client, asked, lambda: True))
+                    done.append(SEARCHES)
                 print(f"recall@10 against exact: {await recall(client, endpoints['postgres'], queries[:60]):.4f}", flush=True)
                 await say_freshness(client, sorted(vault.rglob("*.md"))[:EDITS])
                 await client.ask(index.CLEAR, Empty(), Scope.root(30))
-                with measured(chunks, "chunk filled again"):
-                    filling = asyncio.create_task(_filled(client, chunks))
+                with measured("chunk filled again") as done:
+                    filling = asyncio.create_task(_filled(client, points))
                     say("while a wiped index is filled", *await latencies(client, asked, lambda: not filling.done(), 10_000))
                     await filling
+                    done.append(points)
 
 
 async def _embedded(client: Client) -> None:
@@ -223,9 +245,13 @@ async def _embedded(client: Client) -> None:
         await asyncio.sleep(0.5)
 
 
-async def _filled(client: Client, chunks: int) -> None:
-    while (await client.ask(index.STATS, Empty(), Scope.root(10))).points < chunks:  # noqa: ASYNC110
+async def _filled(client: Client, points: int) -> None:
+    while await _points(client) < points:  # noqa: ASYNC110
         await asyncio.sleep(0.5)
+
+
+async def _points(client: Client) -> int:
+    return (await client.ask(index.STATS, Empty(), Scope.root(10))).points
 
 
 def _unsettled(home: Path) -> Callable[[], bool]:
