@@ -1,18 +1,16 @@
 """Becomes another program that ends with its parent, and if asked under another user or only while the processor has nothing else to do.
 
 Run as a file, before the program, instead of as a `preexec_fn`: Python code between fork and exec can deadlock, and a
-file can be tried by hand. The process id stays the same. Standard library only, so that it costs some 30 ms.
+file can be tried by hand. The process id stays the same. Standard library only, so that it costs 20 ms.
 
     python -I -S launch.py [--user UID:GID] [--idle] [--death-signal N] --parent PID -- command argument...
 """
 
 import argparse
-import contextlib
 import ctypes
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_KEEPCAPS = 8
@@ -48,19 +46,6 @@ def become_user(user: int, group: int) -> None:
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_READ_SEARCH)
 
 
-def give_way() -> None:
-    """Runs while the processor has nothing else to do: at the lowest of the usual priorities a program that computes still makes the
-    others wait for its slices.
-    """
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    if os.getpid() == os.getpgrp():  # tried by hand; a shell's whole session need not give way
-        return
-    # Where the kernel shares the processor out among sessions first (autogroup, on most desktops), the policy counts within one alone.
-    os.setsid()
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text("19")
-
-
 def end_with_parent(parent: int, death_signal: int) -> None:
     """Has the kernel send `death_signal` when the parent dies; ends at once where it is dead already."""
     _prctl(_PR_SET_PDEATHSIG, death_signal)
@@ -78,7 +63,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
     if options.idle:
-        give_way()
+        # At the lowest of the usual priorities a program that computes still makes the others wait for its slices.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     if options.user:
         user, _, group = options.user.partition(":")
         become_user(int(user), int(group))
