@@ -43,7 +43,7 @@ from shared.telemetry import vocabulary as words
 logger = logging.getLogger(__name__)
 
 # Searched one by one in some 5 ms (384 dimensions): the most while more are being written.
-UNINDEXED_MAX = 10_000
+UNINDEXED_MAX = 5_000
 # When nothing has been written for so long, no more than 1 ms is worth leaving.
 SETTLED_SECONDS = 10.0
 UNINDEXED_SETTLED_MAX = 2_000

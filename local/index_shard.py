@@ -116,7 +116,7 @@ class Shard:
         """Both legs over the same filter, exact as far as the points are not yet optimised."""
         if not request.filter.workspaces or request.filter.documents == []:
             return SearchReply(sparse=[], dense=[])
-        condition = _filter(request.filter)
+        condition = _conditions(request.filter)
         queries: dict[str, Any] = {}
         if request.sparse is not None:
             queries[SPARSE] = _sparse(request.sparse)
@@ -126,8 +126,7 @@ class Shard:
         with _engine():
             legs = {using: self._leg(query, using, condition, request.limit) for using, query in queries.items()}
             for using, ids in unscored(legs).items():
-                only_these = edge.Filter(must=[edge.HasIdCondition(set(ids))])
-                legs[using] = [*legs[using], *self._leg(queries[using], using, only_these, len(ids))]
+                legs[using] = [*legs[using], *self._leg(queries[using], using, [edge.HasIdCondition(set(ids))], len(ids))]
         return SearchReply(sparse=legs.get(SPARSE, []), dense=legs.get(DENSE, []))
 
     def points(self) -> int:
@@ -172,7 +171,9 @@ class Shard:
         with _engine():
             self._shard.close()
 
-    def _leg(self, query: Any, using: str, condition: edge.Filter, limit: int) -> list[Scored]:
+    def _leg(self, query: Any, using: str, conditions: Sequence[Any], limit: int) -> list[Scored]:
+        # Where few points have such a vector yet, the engine would look at all the others as well.
+        condition = edge.Filter(must=[*conditions, edge.HasVectorCondition(using)])
         request = edge.QueryRequest(limit=limit, query=edge.Query.Nearest(query, using=using), filter=condition, with_payload=False)
         return [Scored(id=_id(hit), score=hit.score) for hit in self._shard.query(request)]
 
@@ -248,8 +249,11 @@ def _sparse(vector: SparseVector) -> edge.SparseVector:
     return edge.SparseVector(vector.indices, vector.values)
 
 
-def _filter(wanted: Filter) -> edge.Filter:
-    must: list[Any] = [edge.FieldCondition("workspace", match=edge.MatchAny(_strings(wanted.workspaces)))]
+def _conditions(wanted: Filter) -> list[Any]:
+    # Each point's is looked up: one value in less time than a set of one.
+    only = str(wanted.workspaces[0]) if len(wanted.workspaces) == 1 else None
+    workspace = edge.MatchValue(only) if only else edge.MatchAny(_strings(wanted.workspaces))
+    must: list[Any] = [edge.FieldCondition("workspace", match=workspace)]
     if wanted.ancestor:
         must.append(edge.FieldCondition("ancestors", match=edge.MatchValue(wanted.ancestor)))
     if wanted.documents is not None:
@@ -257,7 +261,7 @@ def _filter(wanted: Filter) -> edge.Filter:
     must.extend(edge.FieldCondition("tags", match=edge.MatchValue(tag)) for tag in wanted.tags)
     if not wanted.include_exchanges:
         must.append(edge.FieldCondition(_FLAG, match=edge.MatchValue(0)))
-    return edge.Filter(must=must)
+    return must
 
 
 def _strings(ids: Iterable[UUID]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How much of the machine the index's upkeep takes: half of it while someone searches, in pieces that a search hardly waits for."""
+"""How much of the machine the index's upkeep takes: a third of it while someone searches, in pieces that a search hardly waits for."""
 
 import asyncio
 import time
@@ -29,4 +29,4 @@ class Pace:
     async def rest(self, worked: float) -> None:
         """After so many seconds of work, and without any lock."""
         if self.searching:
-            await asyncio.sleep(worked)
+            await asyncio.sleep(2 * worked)
