@@ -6,7 +6,7 @@ time and use one thread. It refuses with plain `Exception`s, which become `Engin
 
 import base64
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
@@ -250,22 +250,21 @@ def _sparse(vector: SparseVector) -> edge.SparseVector:
 
 
 def _conditions(wanted: Filter) -> list[Any]:
-    # Each point's is looked up: one value in less time than a set of one.
-    only = str(wanted.workspaces[0]) if len(wanted.workspaces) == 1 else None
-    workspace = edge.MatchValue(only) if only else edge.MatchAny(_strings(wanted.workspaces))
-    must: list[Any] = [edge.FieldCondition("workspace", match=workspace)]
+    must: list[Any] = [_is_one_of("workspace", wanted.workspaces)]
     if wanted.ancestor:
         must.append(edge.FieldCondition("ancestors", match=edge.MatchValue(wanted.ancestor)))
     if wanted.documents is not None:
-        must.append(edge.FieldCondition("document", match=edge.MatchAny(_strings(wanted.documents))))
+        must.append(_is_one_of("document", wanted.documents))
     must.extend(edge.FieldCondition("tags", match=edge.MatchValue(tag)) for tag in wanted.tags)
     if not wanted.include_exchanges:
         must.append(edge.FieldCondition(_FLAG, match=edge.MatchValue(0)))
     return must
 
 
-def _strings(ids: Iterable[UUID]) -> list[str]:
-    return [str(one) for one in ids]
+def _is_one_of(field: str, ids: Sequence[UUID]) -> edge.FieldCondition:
+    values = [str(one) for one in ids]
+    # Each point's is looked up: one value in less time than a set of one.
+    return edge.FieldCondition(field, match=edge.MatchValue(values[0]) if len(values) == 1 else edge.MatchAny(values))
 
 
 def _named(sparse: edge.SparseVector, dense: list[float] | None) -> Any:

@@ -31,9 +31,8 @@ from shared.telemetry.logs import said
 logger = logging.getLogger(__name__)
 
 POINTS_PER_WRITE = 512
-# Those that are read back from the tables, with their vectors, and while someone searches: what makes a message of them searches wait for.
+# Those that are read back from the tables, with their vectors.
 FILLED_PER_WRITE = 128
-FILLED_WHILE_SEARCHED = 32
 # Of one message; far below what NATS carries.
 BYTES_PER_WRITE = 4 * 1024 * 1024
 REMOVALS_PER_WRITE = 512
@@ -257,7 +256,7 @@ class IndexWriter:
             self.published += 1
 
     async def set_dense(self, vectors: Sequence[tuple[UUID, bytes]]) -> None:
-        """Give points their dense vectors (float32)."""
+        """Give points their dense vectors (float32), at the pace that searches leave."""
         began = time.monotonic()
         async with self._lock:
             await self._index.set_dense([DenseVector(id=one, dense=encoded(vector)) for one, vector in vectors])
@@ -289,7 +288,7 @@ class IndexWriter:
                 "SELECT c.point, c.workspace, c.document, s.tokens, s.weights, c.exchange, d.path, d.tags, v.vector "
                 "FROM chunks c JOIN documents d ON d.id = c.document JOIN words s ON s.chunk = c.id "
                 "LEFT JOIN vectors v ON v.space = $1 AND v.passage_sha = c.passage_sha WHERE NOT c.in_index LIMIT $2",
-                self.space, self.pace.piece(FILLED_PER_WRITE, FILLED_WHILE_SEARCHED),
+                self.space, self.pace.piece(FILLED_PER_WRITE),
             )  # fmt: skip
         if not rows:
             return False

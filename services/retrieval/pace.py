@@ -5,6 +5,8 @@ import time
 
 # After a search another one is to be expected for so long.
 SEARCHING_SECONDS = 1.0
+# Points of one write while someone searches: a search waits for as long as a message of them takes to be made.
+PIECE = 32
 
 
 class Pace:
@@ -17,16 +19,15 @@ class Pace:
         """There is a search now."""
         self._searched_at = time.monotonic()
 
-    @property
-    def searching(self) -> bool:
-        """Whether there was one just now."""
-        return time.monotonic() - self._searched_at < SEARCHING_SECONDS
-
-    def piece(self, most: int, least: int) -> int:
-        """How many to write at once."""
-        return least if self.searching else most
+    def piece(self, most: int) -> int:
+        """How many points to write at once, of `most` when nobody searches."""
+        return PIECE if self._searching else most
 
     async def rest(self, worked: float) -> None:
         """After so many seconds of work, and without any lock."""
-        if self.searching:
+        if self._searching:
             await asyncio.sleep(2 * worked)
+
+    @property
+    def _searching(self) -> bool:
+        return time.monotonic() - self._searched_at < SEARCHING_SECONDS

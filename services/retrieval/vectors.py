@@ -21,9 +21,7 @@ from shared.database.pool import UNAVAILABLE, Connection, Pool, connection
 
 logger = logging.getLogger(__name__)
 
-# At once; and while someone searches.
 REUSED_PER_WRITE = 256
-REUSED_WHILE_SEARCHED = 32
 # Looked for at once: finding the newest takes longer the more there are without a vector.
 LISTED = 4096
 IDLE_SECONDS = 1.0
@@ -134,7 +132,7 @@ class Vectors:
         async with connection(self._pool) as db:
             if self._listed_of != self._writer.published:
                 self._listed.clear()
-            most = self._writer.pace.piece(REUSED_PER_WRITE, REUSED_WHILE_SEARCHED)
+            most = self._writer.pace.piece(REUSED_PER_WRITE)
             while self._listed or await self._list(db):
                 some = [self._listed[at] for at in range(min(most, len(self._listed)))]
                 rows = await db.fetch(
