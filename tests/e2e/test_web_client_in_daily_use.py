@@ -28,12 +28,12 @@ async def set_visible(page: Page, visible: bool) -> None:
     )
 
 
-async def refuse(page: Page, addresses: str) -> asyncio.Event:
-    """A service behind these is away from now on; the event is set at the first refusal."""
+async def refuse(page: Page, addresses: str, status: int = 503, code: str = "unavailable") -> asyncio.Event:
+    """What is behind these is away from now on; the event is set at the first refusal."""
     refused = asyncio.Event()
 
     async def away(route: Route) -> None:
-        await route.fulfill(status=503, content_type="application/problem+json", body='{"code": "unavailable", "detail": "Away."}')
+        await route.fulfill(status=status, content_type="application/problem+json", json={"code": code, "detail": "Away."})
         refused.set()
 
     await page.route(addresses, away)
@@ -315,6 +315,51 @@ async def test_a_note_that_cannot_be_read_for_a_while_stays_and_is_then_as_it_is
         await expect(panel.get_by_text("First text.")).to_be_visible()
         await page.unroute("**/notes/Outage.md")
         await expect(panel.get_by_text("Second text.")).to_be_visible()
+    note.unlink()
+
+
+async def test_a_note_that_is_not_found_for_a_moment_comes_back_though_no_change_is_told(web: Client) -> None:  # UI-1
+    note = web.vault / "Moment.md"
+    async with web.window() as window:
+        page = window.page
+        panel = await open_live(web, page, "Moment")
+        await refuse(page, "**/notes/Moment.md", 404, "note_not_found")
+        note.write_text("# Moment\n\nSecond text.\n")
+        await expect(panel.get_by_text("This note was deleted or moved.")).to_be_visible()
+        await expect(panel.get_by_text("First text.")).to_be_visible()
+        await page.unroute("**/notes/Moment.md")
+        await expect(panel.get_by_text("Second text.")).to_be_visible()
+        await expect(panel.get_by_text("This note was deleted or moved.")).to_have_count(0)
+        window.errors.clear()
+    note.unlink()
+
+
+async def test_of_two_readings_of_a_note_that_overlap_the_later_counts(web: Client) -> None:  # UI-1
+    note = web.vault / "Twice.md"
+    async with web.window() as window:
+        page = window.page
+        panel = await open_live(web, page, "Twice")
+        caught, held = asyncio.Event(), asyncio.Event()
+
+        async def hold_the_first(route: Route) -> None:
+            if caught.is_set():
+                await route.continue_()
+                return
+            answered = await route.fetch()
+            caught.set()
+            await held.wait()
+            await route.fulfill(response=answered)
+
+        await page.route("**/notes/Twice.md", hold_the_first)
+        note.write_text("# Twice\n\nSecond text.\n")
+        await asyncio.wait_for(caught.wait(), 15)
+        note.write_text("# Twice\n\nThird text.\n")
+        await expect(panel.get_by_text("Third text.")).to_be_visible()
+        async with page.expect_response("**/notes/Twice.md"):
+            held.set()
+        await page.evaluate("new Promise((resolve) => setTimeout(resolve))")
+        await expect(panel.get_by_text("Third text.")).to_be_visible()
+        await expect(panel.get_by_text("Second text.")).to_have_count(0)
     note.unlink()
 
 

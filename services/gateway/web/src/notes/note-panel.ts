@@ -2,7 +2,7 @@
 
 import { ask, noteAddress, Problem, said } from "../api";
 import { state, workspaceName } from "../app-state";
-import { pause } from "../presence";
+import { pause, visible } from "../presence";
 import type { Note, NoteChanged, Source } from "../contracts";
 import { button, h, iconButton } from "../dom";
 import { t } from "../i18n";
@@ -13,6 +13,7 @@ import { follow } from "./note-changes";
 import { frontMatterLines, linesOfPassage } from "./passage";
 
 const RETRY_MS = 1000;
+const RETRY_MS_MAX = 8000;
 
 export interface Shown { workspace: string; path: string; source?: Source; fragment?: string }
 
@@ -26,7 +27,10 @@ export class NotePanel {
   private changes: AbortController | null = null;
   private shown: Shown | null = null;
   private asSource = false;
-  private version = "";
+  private note: Note | null = null;
+  private reads = 0;
+  private answered = 0;
+  private retryMs = RETRY_MS;
   private isGone = false;
   private returnTo: HTMLElement | null = null;
 
@@ -47,9 +51,10 @@ export class NotePanel {
     this.shown = shown;
     this.element.hidden = false;
     this.remark.replaceChildren();
-    this.version = "";
+    this.note = null;
     this.isGone = false;
-    await this.load(true);
+    this.retryMs = RETRY_MS;
+    await this.load();
     this.title.focus({ preventScroll: true });
   }
 
@@ -63,32 +68,50 @@ export class NotePanel {
     this.returnTo?.focus();
   }
 
-  private async load(first: boolean): Promise<void> {
+  /** What a change tells is only that it is time to read. Of reads that overlap, one begun later has seen as much as those before it. */
+  private async load(): Promise<void> {
     const shown = this.shown;
     if (!shown) return;
+    const read = ++this.reads;
     this.place.textContent = `${workspaceName(shown.workspace)} › ${shown.path}`;
-    this.title.textContent = shown.path.split("/").at(-1)!;
-    try {
-      const note = await ask<Note>(noteAddress(shown.workspace, shown.path));
-      if (this.shown !== shown) return;
-      if (!first && note.content_hash === this.version) return this.cameAgain();
-      if (!first && this.version) this.remark.replaceChildren(t("notes.changed"));
-      this.isGone = false;
-      this.version = note.content_hash;
-      await this.render(note, first);
-    } catch (error) {
-      if (this.shown !== shown) return;
-      const gone = error instanceof Problem && error.code === "note_not_found";
-      if (this.version) return gone ? this.went() : this.loadLater(shown);
-      this.body.replaceChildren(h("p", { class: "problem" }, gone ? t("notes.deleted") : said(error)));
-      if (shown.source?.excerpt) this.body.append(passage(shown.source.excerpt));
-    }
+    if (!this.note) this.title.textContent = shown.path.split("/").at(-1)!;
+    const found = await ask<Note>(noteAddress(shown.workspace, shown.path)).then((note) => ({ note }), (error: unknown) => ({ error }));
+    if (this.shown !== shown || read < this.answered) return;
+    this.answered = read;
+    if ("note" in found) return this.found(found.note);
+    this.missed(found.error, shown);
+    void this.loadLater(read);
   }
 
-  /** What is shown stays until it can be read again. */
-  private async loadLater(shown: Shown): Promise<void> {
-    await pause(RETRY_MS, this.changes!.signal);
-    if (this.shown === shown) await this.load(false);
+  private async found(note: Note): Promise<void> {
+    const before = this.note;
+    this.retryMs = RETRY_MS;
+    if (note.content_hash === before?.content_hash) return this.cameAgain();
+    if (before) this.remark.replaceChildren(t("notes.changed"));
+    this.isGone = false;
+    this.note = note;
+    await this.render(note, !before);
+  }
+
+  /** What is shown stays. */
+  private missed(error: unknown, shown: Shown): void {
+    const gone = error instanceof Problem && error.code === "note_not_found";
+    if (this.note) {
+      if (gone) this.went();
+      return;
+    }
+    this.body.replaceChildren(h("p", { class: "problem" }, gone ? t("notes.deleted") : said(error)));
+    if (shown.source?.excerpt) this.body.append(passage(shown.source.excerpt));
+  }
+
+  /** A file that is away for a moment is no change to tell of, so that nothing but another read finds it there again. */
+  private async loadLater(read: number): Promise<void> {
+    if (this.reads !== read || !this.changes) return;
+    const { signal } = this.changes;
+    await pause(this.retryMs, signal);
+    await visible(signal);
+    this.retryMs = Math.min(2 * this.retryMs, RETRY_MS_MAX);
+    if (this.reads === read) await this.load();
   }
 
   private went(): void {
@@ -142,24 +165,25 @@ export class NotePanel {
 
   private switchSource(): void {
     this.asSource = !this.asSource;
-    void this.load(true);
+    if (this.note) void this.render(this.note, true);
   }
 
   /** Changes by anybody, other programs included. */
   private listen(workspace: string): void {
     this.changes?.abort();
     this.changes = new AbortController();
-    void follow(workspace, this.changes.signal, { listening: () => void this.load(false), heard: (change) => this.heard(change) });
+    void follow(workspace, this.changes.signal, { listening: () => void this.load(), heard: (change) => this.heard(change) });
   }
 
   private heard(change: NoteChanged): void {
     if (!this.shown) return;
     if (change.from === this.shown.path) {
+      this.isGone = false;
       this.remark.replaceChildren(t("notes.moved", { path: change.path }));
       this.shown = { ...this.shown, path: change.path };
     } else if (change.path !== this.shown.path) return;
-    else if (change.kind === "deleted") this.went();
-    if (change.kind !== "deleted") void this.load(false);
+    this.retryMs = RETRY_MS;
+    void this.load();
   }
 
   private clicked(event: MouseEvent): void {
