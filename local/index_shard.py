@@ -66,7 +66,8 @@ class Shard:
             EngineError: it is damaged, of another version, or open elsewhere.
         """
         with _engine():
-            shard = edge.EdgeShard.load(str(path))
+            # With what it would be made with today; the dense vectors stay as they are.
+            shard = edge.EdgeShard.load(str(path), _config())
             if not {*_KEYWORDS, _FLAG} <= set(shard.info().payload_schema):
                 raise EngineError("the shard has not the payload indexes that filters need")
             return cls(shard)

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
+from qdrant_edge import EdgeConfig, EdgeSparseVectorParams, Modifier
 
 from local.index_engine import STARTS_MAX, Engine
 from local.index_shard import LOG
@@ -56,6 +57,13 @@ def generations(path: Path) -> list[str]:
 def searched_one_by_one(path: Path) -> int:
     """Bytes that the engine keeps of points in segments that may still grow."""
     return sum(file.stat().st_size for file in path.glob("gen-*/segments/*/mutable_id_tracker.versions"))
+
+
+async def fill(engine: Engine, *sizes: int) -> None:
+    """So many points with vectors at a time, optimised after each time."""
+    for some in sizes:
+        await engine.upsert(Upsert(points=[point(uuid4(), 1, vector=dense()) for _ in range(some)]), SCOPE)
+        await engine.rebuild()
 
 
 async def found(engine: Engine, token: int, **conditions: Any) -> set[UUID]:
@@ -183,9 +191,20 @@ async def test_a_rebuild_loses_nothing_that_is_written_meanwhile(tmp_path: Path)
 
 async def test_a_rebuild_leaves_no_vector_without_an_index(tmp_path: Path) -> None:
     async with opened(tmp_path) as engine:
-        for some in (1000, 300):
-            await engine.upsert(Upsert(points=[point(uuid4(), 1, vector=dense()) for _ in range(some)]), SCOPE)
-            await engine.rebuild()
+        await fill(engine, 1000, 300)
+    assert searched_one_by_one(tmp_path) == 0
+
+
+async def test_an_index_made_with_other_settings_is_optimised_with_those_of_today(tmp_path: Path) -> None:
+    former = EdgeConfig(sparse_vectors={"bm25": EdgeSparseVectorParams(modifier=Modifier.Idf)})
+    with pytest.MonkeyPatch.context() as then:
+        then.setattr("local.index_shard._config", lambda: former)
+        async with opened(tmp_path) as engine:
+            await engine.upsert(Upsert(points=[point(uuid4(), 1, vector=dense())]), SCOPE)
+    async with opened(tmp_path) as engine:
+        await fill(engine, 1000, 300)
+        reply = await engine.search(Search(filter=words(1).filter, dense=dense(), limit=2000), SCOPE)
+        assert len(reply.dense) == 1301
     assert searched_one_by_one(tmp_path) == 0
 
 
