@@ -274,8 +274,9 @@ def _named(sparse: edge.SparseVector, dense: list[float] | None) -> Any:
 
 def _id(found: edge.Record | edge.ScoredPoint) -> UUID:
     """Points are known by nothing else."""
-    assert isinstance(found.id, UUID)
-    return found.id
+    one = found.id  # made anew each time it is asked for
+    assert isinstance(one, UUID)
+    return one
 
 
 def _payload(payload: dict[str, Any]) -> dict[str, Any]:
