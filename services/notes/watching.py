@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,9 @@ logger = logging.getLogger(__name__)
 STEP_MS = 50
 DEBOUNCE_MS = 400
 TIMEOUT_MS = 500
+# A watch that ended begins again after so long, twice as long each time that it does not last.
+RESTART_SECONDS = 1.0
+RESTART_SECONDS_MAX = 300.0
 # With more hints than this, looking at everything is cheaper.
 HINTS_MAX = 2000
 
@@ -43,6 +47,11 @@ class Hints:
         """Anything may have been touched."""
         self._everything = True
         self._added.set()
+
+    def set_watching(self, watching: bool) -> None:
+        """Whether touched paths are being gathered from now on; until now some may have been missed."""
+        self.watching = watching
+        self.add_everything()
 
     def add_later(self, paths: list[str], seconds: float) -> None:
         """Look at these once more after a while."""
@@ -86,28 +95,36 @@ def watched(directory: Path) -> Iterator[Hints]:
 
 
 def _watch(directory: Path, stop: threading.Event, hints: Hints, tell: Callable[[Callable[[], None]], None]) -> None:
+    """Until `stop`: a watch ends at a name that is not UTF-8, where there are too many watches, or where the directory has gone."""
+    pause = RESTART_SECONDS
+    while not stop.is_set():
+        began = time.monotonic()
+        try:
+            _watch_once(directory, stop, hints, tell)
+        except (OSError, RuntimeError) as error:
+            logger.warning("%s cannot be watched just now: %s", directory, error)
+        # Looking at everything more often has to do.
+        tell(lambda: hints.set_watching(False))
+        if time.monotonic() - began > RESTART_SECONDS_MAX:
+            pause = RESTART_SECONDS
+        stop.wait(pause)
+        pause = min(2 * pause, RESTART_SECONDS_MAX)
+
+
+def _watch_once(directory: Path, stop: threading.Event, hints: Hints, tell: Callable[[Callable[[], None]], None]) -> None:
     root = os.path.realpath(directory)
     established = False
-    try:
-        for batch in watchfiles.watch(
-            root, watch_filter=None, debounce=DEBOUNCE_MS, step=STEP_MS, rust_timeout=TIMEOUT_MS, yield_on_timeout=True,
-            stop_event=stop, raise_interrupt=False, ignore_permission_denied=True,
-        ):  # fmt: skip
-            if not established:
-                established = True
-                tell(hints.add_everything)
-            if batch:
-                paths = {os.path.relpath(path, root) for _, path in batch}
-                touched = paths | set(map(nfc, paths))  # it may be either in the index
-                tell(lambda touched=touched: hints.add(*touched))  # type: ignore[misc]
-    except (OSError, RuntimeError) as error:
-        # Too many watches, or the directory has gone: looking at everything more often has to do.
-        logger.warning("%s cannot be watched: %s", directory, error)
-
-    def ended() -> None:
-        hints.watching = False
-
-    tell(ended)
+    for batch in watchfiles.watch(
+        root, watch_filter=None, debounce=DEBOUNCE_MS, step=STEP_MS, rust_timeout=TIMEOUT_MS, yield_on_timeout=True,
+        stop_event=stop, raise_interrupt=False, ignore_permission_denied=True,
+    ):  # fmt: skip
+        if not established:
+            established = True
+            tell(lambda: hints.set_watching(True))
+        if batch:
+            paths = {os.path.relpath(path, root) for _, path in batch}
+            touched = paths | set(map(nfc, paths))  # it may be either in the index
+            tell(lambda touched=touched: hints.add(*touched))  # type: ignore[misc]
 
 
 def _topmost(paths: set[str]) -> set[str]:
