@@ -46,6 +46,10 @@ UNAVAILABLE = (
     asyncpg.CrashShutdownError,
     # No connection, no memory, no room on its disk.
     asyncpg.InsufficientResourcesError,
+    # Somebody else holds what is needed, for longer than is waited for it or in the opposite order; or it takes too long.
+    asyncpg.LockNotAvailableError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.QueryCanceledError,
 )
 # What tables raise that are not those this version was made for: taken back, migrated on, or changed under a transaction. It passes once
 # somebody has brought them up to date; until then it is the database that is not what it should be, not the request.

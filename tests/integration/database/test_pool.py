@@ -9,8 +9,8 @@ from shared.contracts.errors import ErrorCode, ServiceError
 from shared.database.pool import Pool, connection, open_pool, ping, transaction
 
 
-@pytest.mark.parametrize("state", ["53000", "53100", "53200", "53300", "57P01", "57P03"])
-async def test_a_database_that_is_short_of_something_is_away_and_not_at_fault(database_url: str, state: str) -> None:  # OP-3
+@pytest.mark.parametrize("state", ["53000", "53100", "53200", "53300", "57P01", "57P03", "55P03", "57014", "40P01"])
+async def test_a_database_that_is_short_of_something_or_too_busy_is_away_and_not_at_fault(database_url: str, state: str) -> None:  # OP-3
     pool = await open_pool(database_url, "public", size=1)
     try:
         with pytest.raises(ServiceError) as refused:
