@@ -19,6 +19,7 @@ from shared.contracts.retrieval import (
     RunDocument,
     RunPage,
     RunResult,
+    RunSummary,
     TextPublication,
     VectorPublication,
 )
@@ -87,11 +88,11 @@ class Runs:
         async with connection(self._pool) as db:
             total = await db.fetchval("SELECT count(*) FROM runs WHERE $1::uuid IS NULL OR account = $1", owner)
             rows = await db.fetch(
-                "SELECT jsonb_set(body, '{results}', '[]') AS body FROM runs WHERE $1::uuid IS NULL OR account = $1 "
+                "SELECT body - 'results' AS body FROM runs WHERE $1::uuid IS NULL OR account = $1 "
                 "ORDER BY created_at DESC, id OFFSET $2 LIMIT $3",
                 owner, (request.page - 1) * request.page_size, request.page_size,
             )  # fmt: skip
-        items = [Run.model_validate(row["body"]) for row in rows]
+        items = [RunSummary.model_validate(row["body"]) for row in rows]
         return RunPage(items=items, page=request.page, page_size=request.page_size, total=total)
 
 

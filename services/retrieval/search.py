@@ -78,7 +78,7 @@ class Answer:
         searched: the workspaces.
         seen: their publications, one of each, as all of `found` is of them.
         dense_used: vectors took part, or would have had there been any passage.
-        degraded: the mode's vectors, or the engine, did not.
+        degraded: the mode's vectors, or the engine, did not; or a search by vectors alone could not see every passage.
     """
 
     found: list[Found]
@@ -96,6 +96,14 @@ class _Legs:
     dense: list[Scored]
     all_words: bool
     engine_used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """Points, and which of them are so with their vectors."""
+
+    points: set[UUID]
+    with_vector: set[UUID]
 
 
 class Searcher:
@@ -149,13 +157,16 @@ class Searcher:
                 found = await _read(db, ranked, limit, whole_notes=mode == "keyword")
                 # Each passage is near to any query: only where there are none may the vectors find nothing.
                 without_vectors = wants_dense and not legs.dense and await _any_passage(db, condition)
+                # Where words are looked up, too, they find what has no vector yet.
+                complete = all(one.vector is not None and one.vector.complete for one in seen)
+                partly_blind = mode == "vector" and not complete and await _any_passage(db, condition, without_vector=True)
         except (ServiceError, *UNAVAILABLE, asyncpg.PostgresError) as error:
             logger.warning("A search could not be answered: %s", type(error).__name__)
             raise ServiceError(
                 ErrorCode.RETRIEVAL_UNAVAILABLE, "The notes cannot be searched just now; try again shortly.", retry_after=2
             ) from error
-        degraded = not legs.engine_used or without_vectors
-        return Answer(found, searched, seen, wants_dense and not degraded, degraded)
+        dense_used = wants_dense and legs.engine_used and not without_vectors
+        return Answer(found, searched, seen, dense_used, not legs.engine_used or without_vectors or partly_blind)
 
     async def _allowed(self, filters: Filters, scope: Scope) -> list[Workspace] | ServiceError:
         try:
@@ -219,15 +230,18 @@ class Searcher:
     async def _ask(self, db: Connection, request: index.Search, limit: int) -> _Legs:
         """The engine's hits that are of this publication.
 
-        It also has points of the next publication and of the last. Where these leave too little of a leg it is asked for more.
+        It also has points of the next publication and of the last, and vectors that are not published yet. Where these leave too little
+        of a leg it is asked for more.
         """
         while True:
             reply = await self._engine.search(request, ENGINE_SECONDS)
-            visible = await _visible(db, reply, request.filter)
-            sparse, dense = ([hit for hit in leg if hit.id in visible] for leg in (reply.sparse, reply.dense))
-            own = [leg[: request.limit] for leg in (reply.sparse, reply.dense)]
-            cut_off = [len(leg) == request.limit and sum(hit.id in visible for hit in leg) < limit for leg in own]
+            seen = await _published(db, reply, request.filter)
+            legs = (reply.sparse, seen.points), (reply.dense, seen.with_vector)
+            cut_off = [
+                len(leg) >= request.limit and sum(hit.id in visible for hit in leg[: request.limit]) < limit for leg, visible in legs
+            ]
             if not any(cut_off) or request.limit >= HITS_PER_LEG_MAX:
+                sparse, dense = ([hit for hit in leg if hit.id in visible] for leg, visible in legs)
                 return _Legs(sparse, dense, all_words=len(reply.sparse) < request.limit, engine_used=True)
             request = request.model_copy(update={"limit": 4 * request.limit})
 
@@ -270,8 +284,8 @@ async def _words_in_tables(db: Connection, sparse: index.SparseVector, condition
     return await word_search.search(db, sparse, await _without_tags(db, condition), limit)
 
 
-async def _any_passage(db: Connection, condition: index.Filter) -> bool:
-    return await word_search.any_passage(db, await _without_tags(db, condition))
+async def _any_passage(db: Connection, condition: index.Filter, *, without_vector: bool = False) -> bool:
+    return await word_search.any_passage(db, await _without_tags(db, condition), without_vector=without_vector)
 
 
 async def _without_tags(db: Connection, condition: index.Filter) -> index.Filter:
@@ -286,13 +300,13 @@ async def _without_tags(db: Connection, condition: index.Filter) -> index.Filter
     return condition.model_copy(update={"documents": tagged})
 
 
-async def _visible(db: Connection, reply: index.SearchReply, condition: index.Filter) -> set[UUID]:
-    """The points of the present publication, and of what the account may read."""
+async def _published(db: Connection, reply: index.SearchReply, condition: index.Filter) -> _Published:
+    """Those of the hits that are of the present publication, and of what the account may read."""
     rows = await db.fetch(
-        "SELECT point FROM chunks WHERE point = ANY($1) AND workspace = ANY($2) AND ($3 OR NOT exchange)",
+        "SELECT point, embedded FROM chunks WHERE point = ANY($1) AND workspace = ANY($2) AND ($3 OR NOT exchange)",
         list({hit.id for hit in (*reply.sparse, *reply.dense)}), condition.workspaces, condition.include_exchanges,
     )  # fmt: skip
-    return {row["point"] for row in rows}
+    return _Published({row["point"] for row in rows}, {row["point"] for row in rows if row["embedded"]})
 
 
 async def _read(db: Connection, ranked: Sequence[tuple[UUID, float]], limit: int, *, whole_notes: bool) -> list[Found]:

@@ -80,12 +80,13 @@ async def _search(db: Connection, tokens: list[int], common: dict[int, float], c
     return [Scored(id=row["id"], score=row["score"]) for row in rows]
 
 
-async def any_passage(db: Connection, condition: Filter) -> bool:
-    """Whether there is anything to be found at all."""
+async def any_passage(db: Connection, condition: Filter, *, without_vector: bool = False) -> bool:
+    """Whether there is anything to be found at all; with `without_vector`, anything whose vector is not published."""
     found: bool = await db.fetchval(
         "SELECT EXISTS (SELECT FROM chunks c JOIN documents d ON d.id = c.document WHERE c.workspace = ANY($1) "
-        "AND ($2::uuid[] IS NULL OR c.document = ANY($2)) AND ($3 OR NOT c.exchange) AND ($4::text IS NULL OR starts_with(d.path, $4)))",
-        condition.workspaces, condition.documents, condition.include_exchanges, condition.ancestor,
+        "AND ($2::uuid[] IS NULL OR c.document = ANY($2)) AND ($3 OR NOT c.exchange) AND ($4::text IS NULL OR starts_with(d.path, $4)) "
+        "AND NOT ($5 AND c.embedded))",
+        condition.workspaces, condition.documents, condition.include_exchanges, condition.ancestor, without_vector,
         timeout=SECONDS,
     )  # fmt: skip
     return found

@@ -130,8 +130,8 @@ class CatalogRevision(Message):
     revision: int
 
 
-class Run(Message):
-    """A stored search: who asked for what, and the whole answer. `results` of a list's items are empty.
+class RunSummary(Message):
+    """A stored search but for its results.
 
     Attributes:
         filters, limit: as asked; None where a run was stored before they were kept.
@@ -148,10 +148,15 @@ class Run(Message):
     vector_publication: list[VectorPublication] | None
     catalog_revision: list[CatalogRevision]
     corpus_fingerprint: str
-    results: list[RunResult]
     took_ms: int
     created_by: UUID | None = None
     created_at: datetime
+
+
+class Run(RunSummary):
+    """A stored search: who asked for what, and the whole answer."""
+
+    results: list[RunResult]
 
 
 class RunRef(Message):
@@ -170,7 +175,7 @@ class ListRuns(Message):
 class RunPage(Message):
     """One page."""
 
-    items: list[Run]
+    items: list[RunSummary]
     page: int
     page_size: int
     total: int

@@ -82,7 +82,7 @@ async def create_run(body: RunRequest, request: Request, caller: AnyCaller) -> R
 async def list_runs(
     caller: AnyCaller, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1, page_size: Annotated[int, Query(ge=1, le=100)] = 20
 ) -> Response:
-    """Newest first; one's own, an admin's include everyone's."""
+    """Newest first, without their results; one's own, an admin's include everyone's."""
     return as_json(await caller.ask(retrieval.RUN_LIST, ListRuns(page=page, page_size=page_size)))
 
 

@@ -5,7 +5,7 @@ import type { Page } from "../contracts";
 import { h, svg } from "../dom";
 import { number, t } from "../i18n";
 import { samples } from "./metrics-text";
-import type { Run } from "./runs-tab";
+import type { RunSummary } from "./runs-tab";
 import { filled, table } from "./table";
 
 const LATEST = 50;
@@ -15,7 +15,7 @@ const COLUMNS_MIN = 20;
 
 export function chartsTab(): HTMLElement {
   return filled(async () => {
-    const [{ items }, metrics] = await Promise.all([ask<Page<Run>>(`/api/retrieval/runs?page=1&page_size=${LATEST}`), send("/metrics").then((response) => response.text())]);
+    const [{ items }, metrics] = await Promise.all([ask<Page<RunSummary>>(`/api/retrieval/runs?page=1&page_size=${LATEST}`), send("/metrics").then((response) => response.text())]);
     const latest = [...items].reverse();
     const modes = new Map<string, number>();
     for (const run of items) modes.set(t(`admin.mode.${run.mode}`), (modes.get(t(`admin.mode.${run.mode}`)) ?? 0) + 1);

@@ -5,7 +5,7 @@ import { field, form, h } from "../dom";
 import { moment, number, t } from "../i18n";
 import { code, filled, paged, table } from "./table";
 
-export interface Run {
+export interface RunSummary {
   id: string;
   mode: "keyword" | "keyword_chunks" | "vector" | "hybrid";
   query: string;
@@ -13,7 +13,9 @@ export interface Run {
   corpus_fingerprint: string;
   took_ms: number;
   created_at: string;
-  results: { rank: number; score: number; document: { path: string; title: string; directory: string }; chunk: { heading_path: string[]; text: string } | null }[] | null;
+}
+export interface Run extends RunSummary {
+  results: { rank: number; score: number; document: { path: string; title: string; directory: string }; chunk: { heading_path: string[]; text: string } | null }[];
 }
 const MODES = ["hybrid", "vector", "keyword_chunks", "keyword"] as const;
 
@@ -32,7 +34,7 @@ function search(): HTMLElement {
 }
 
 function allRuns(): HTMLElement {
-  return paged<Run>("/api/retrieval/runs", (items) => {
+  return paged<RunSummary>("/api/retrieval/runs", (items) => {
     const rows = items.map((run) => [h("a", { href: `#/admin/runs/${run.id}` }, run.query.slice(0, 120)), t(`admin.mode.${run.mode}`), t(`admin.status.${run.status}`), t("charts.ms", { n: number(run.took_ms) }), moment(run.created_at)]);
     return table([t("admin.query"), t("admin.mode"), t("admin.status"), t("admin.took"), t("admin.when")], rows, t("admin.runs"));
   });
@@ -41,7 +43,7 @@ function allRuns(): HTMLElement {
 function oneRun(id: string): HTMLElement {
   return filled(async () => {
     const run = await ask<Run>(`/api/retrieval/runs/${id}`);
-    const results = (run.results ?? []).map((one) =>
+    const results = run.results.map((one) =>
       h(
         "li",
         {},
