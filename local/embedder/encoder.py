@@ -26,7 +26,7 @@ class Encoder:
         }
 
     async def encode(self, texts: Sequence[str], kind: InputType) -> list[Encoded]:
-        """A passage takes some tenths of a second, a query some hundredths."""
+        """A passage takes some tenths of a second, a query some hundredths. What is called off before its turn is not begun."""
         return await asyncio.get_running_loop().run_in_executor(self._threads[kind], self._model.encode, texts, kind)
 
 

@@ -5,6 +5,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from typing import Any, Literal
 
 import httpx
@@ -22,8 +23,9 @@ type Kind = Literal["query", "passage"]
 # A passage takes the bundled model some tenths of a second.
 PASSAGES_SECONDS = 60.0
 CACHED_QUERIES = 512
-# Of a query's text; models read no more than a few hundred words.
-QUERY_CHARACTERS_MAX = 2000
+# Of a query's text, in letters; models read no more than a few hundred words. A character that is a word, or half of one, counts for some.
+QUERY_LETTERS_MAX = 2000
+LETTERS_PER_CHARACTER = 3
 RETRY_AFTER_SECONDS_MAX = 300.0
 _REFUSALS = (httpx.codes.BAD_REQUEST, httpx.codes.REQUEST_ENTITY_TOO_LARGE, httpx.codes.UNPROCESSABLE_ENTITY)
 
@@ -114,7 +116,7 @@ class Embedder:
         Raises:
             EmbeddingError: none came in time.
         """
-        text = text[:QUERY_CHARACTERS_MAX]
+        text = _beginning(text)
         if (known := self._queries.get(text)) is not None:
             self._queries.move_to_end(text)
             return known
@@ -161,6 +163,12 @@ class Embedder:
                     retry_after=_retry_after(response),
                 )
             return _vectors(response.content, len(texts))
+
+
+def _beginning(text: str) -> str:
+    """As much of a query as is embedded."""
+    letters = accumulate(1 if character.isascii() else LETTERS_PER_CHARACTER for character in text)
+    return text[: sum(1 for _ in takewhile(lambda so_far: so_far <= QUERY_LETTERS_MAX, letters))]
 
 
 def _retry_after(response: httpx.Response) -> float:

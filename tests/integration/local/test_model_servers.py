@@ -3,7 +3,7 @@ import base64
 import json
 import re
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
 import httpx
@@ -88,6 +88,25 @@ async def test_what_cannot_be_embedded_is_refused_in_openai_form(embedder: httpx
     answer = await embedder.post("/embeddings", json=body)
     assert answer.status_code == status
     assert answer.json()["error"]["message"]
+
+
+async def test_a_query_that_nobody_waits_for_any_more_is_not_begun(home: Home, embedder: httpx.AsyncClient) -> None:
+    process = psutil.Process(int(home.pid_file("embedder").read_text()))
+
+    def ask(text: str, seconds: float) -> Awaitable[httpx.Response]:
+        return embedder.post("/embeddings", json={"model": MODEL, "input": text, "input_type": "query"}, timeout=seconds)
+
+    async def ask_and_leave() -> None:
+        with pytest.raises(httpx.ReadTimeout):
+            await ask(long, 0.3)
+
+    long = "泡绿茶用八十度的水。" * 400
+    before = process.cpu_times().user
+    await ask(long, 120)
+    for_one = process.cpu_times().user - before
+    await asyncio.gather(*(ask_and_leave() for _ in range(20)))
+    await ask("green tea", 120)
+    assert process.cpu_times().user - before < 6 * for_one
 
 
 async def test_a_client_that_leaves_stops_its_batch(home: Home, embedder: httpx.AsyncClient) -> None:
