@@ -91,6 +91,7 @@ class Generations:
 
     def begin(self) -> Shard:
         """A new, empty generation, made the present one."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         build, number = self.new_build()
         Shard.create(build).close()
         path = self.publish_folder(build, number)
@@ -230,10 +231,7 @@ class Engine:
 
     async def clear(self, _: Empty, __: Scope) -> Empty:
         """Removes all points, and forgets the dense vectors' dimension."""
-        async with self._writing:
-            await self._give_up_rebuild()
-            await self._switch(self._generations.begin)
-            self._unindexed = 0
+        await self._begin_anew()
         return Empty()
 
     async def search(self, request: Search, _: Scope) -> SearchReply:
@@ -249,10 +247,14 @@ class Engine:
         return Stats(points=await self._call(self._shard.points), generation=self._generations.number)
 
     async def maintain(self) -> None:
-        """Optimises when enough has gathered; runs for ever."""
+        """Optimises when enough has gathered, and begins anew where somebody has removed the folder; runs for ever."""
         await asyncio.sleep(PROVEN_SECONDS)
         self._generations.proven()
         while True:
+            if not await asyncio.to_thread(self._generations.path.is_dir):
+                # What is written there would be gone with this process.
+                logger.warning("The folder of the index has gone; beginning with an empty one")
+                await self._begin_anew()
             if self._logged > LOGGED_MAX or (self._logged and time.monotonic() - self._busy_at > QUIET_SECONDS):
                 async with self._writing:
                     await self._flush()
@@ -312,6 +314,12 @@ class Engine:
             await self._switch(adopt)
             self._unindexed = self._carried
             self._generations.note_unindexed(self._unindexed)
+
+    async def _begin_anew(self) -> None:
+        async with self._writing:
+            await self._give_up_rebuild()
+            await self._switch(self._generations.begin)
+            self._unindexed = 0
 
     async def _rebuild_once(self) -> None:
         self._rebuilt = asyncio.create_task(self.rebuild(), name="rebuild")

@@ -20,6 +20,7 @@ from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.index import Delete, DenseVector, Filter, Point, Search, SetDense, SparseVector, Upsert
 from shared.contracts.subject import Empty
 from shared.messaging.scope import Scope
+from tests.support.polling import eventually
 
 SCOPE = Scope.root(60)
 WORKSPACE = uuid4()
@@ -278,6 +279,26 @@ async def test_clearing_during_a_rebuild_leaves_an_empty_index(tmp_path: Path) -
         assert (await engine.stats(Empty(), SCOPE)).points == 0
     async with opened(tmp_path) as engine:
         assert (await engine.stats(Empty(), SCOPE)).points == 0
+
+
+async def test_a_folder_that_is_removed_beneath_the_engine_is_made_anew_and_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("local.index_engine.PROVEN_SECONDS", 0)
+    monkeypatch.setattr("local.index_engine.CHECK_SECONDS", 0.05)
+    async with opened(tmp_path / "qdrant") as engine:
+        await engine.upsert(Upsert(points=[point(uuid4(), 1)]), SCOPE)
+        maintaining = asyncio.create_task(engine.maintain())
+        shutil.rmtree(tmp_path / "qdrant")
+
+        async def is_empty() -> bool:
+            return (await engine.stats(Empty(), SCOPE)).points == 0
+
+        await eventually(is_empty, 15)
+        await engine.upsert(Upsert(points=[point(uuid4(), 2)]), SCOPE)
+        maintaining.cancel()
+        await asyncio.wait({maintaining})
+        assert maintaining.cancelled()
+    async with opened(tmp_path / "qdrant") as engine:
+        assert (await found(engine, 1), len(await found(engine, 2))) == (set(), 1)
 
 
 @pytest.mark.parametrize("damage", ["config", "segment", "folder"])
