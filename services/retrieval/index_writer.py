@@ -182,6 +182,8 @@ class IndexWriter:
 
     async def check(self) -> None:
         """Compare the number of points with the tables, look some up, and fill the index again where it is not as the tables say."""
+        # Whoever publishes waits for the lock: it is not taken to ask an engine that does not answer.
+        await self._index.count()
         await self.drain()
         missed, self._missed = self._missed, set()
         async with self._lock:

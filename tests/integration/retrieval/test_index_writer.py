@@ -127,6 +127,11 @@ async def test_what_is_published_while_the_index_is_found_complete_is_written_wi
     writer, document = IndexWriter(pool, index), uuid4()
     checking = asyncio.create_task(writer.run())
     await asyncio.wait_for(index.counting.wait(), 10)
+    # It answers, and is compared with the tables.
+    index.counting.clear()
+    index.counted.set()
+    index.counted.clear()
+    await asyncio.wait_for(index.counting.wait(), 10)
     # Not known to be complete as yet, the index is not asked to take its points.
     publishing = asyncio.create_task(writer.publish([(cut(document, "a.md", "an otter", 1), document)]))
     await asyncio.sleep(0)
@@ -138,6 +143,20 @@ async def test_what_is_published_while_the_index_is_found_complete_is_written_wi
 
     await eventually(is_written, 10)
     checking.cancel()
+
+
+async def test_a_note_is_published_while_an_index_is_asked_that_hangs(index: HeldIndex, writer: IndexWriter) -> None:
+    index.counting.clear()
+    index.counted.clear()
+    writer.suspect()
+    checking = asyncio.create_task(writer.check())
+    await asyncio.wait_for(index.counting.wait(), 10)
+    await asyncio.wait_for(writer.publish([(cut(one := uuid4(), "a.md", "an otter", 1), one)]), 10)
+    assert not checking.done()
+    index.counted.set()
+    await asyncio.wait_for(checking, 10)
+    assert len(index.points) == 1
+    assert writer.complete
 
 
 async def test_a_vector_of_the_old_model_does_not_come_after_the_new_models_space_has_begun(
