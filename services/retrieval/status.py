@@ -34,12 +34,11 @@ async def status(
     async with connection(pool) as db:
         row = await db.fetchrow(
             """
-            SELECT count(*) FILTER (WHERE to_write) AS unwritten,
-                   count(*) FILTER (WHERE NOT to_write AND to_embed) AS unembedded,
-                   count(*) FILTER (WHERE NOT to_write AND NOT to_embed) AS indexed
+            SELECT count(*) FILTER (WHERE by_words) AS unembedded, count(*) FILTER (WHERE NOT by_words) AS indexed
             FROM (
-                SELECT EXISTS (SELECT FROM chunks c WHERE c.document = d.id AND NOT c.in_index) AS to_write,
-                       EXISTS (SELECT FROM chunks c WHERE c.document = d.id AND NOT c.dense) AS to_embed
+                -- What the index does not have yet is found by words in the tables.
+                SELECT EXISTS (SELECT FROM chunks c WHERE c.document = d.id AND NOT c.in_index)
+                    OR EXISTS (SELECT FROM chunks c WHERE c.document = d.id AND NOT c.dense) AS by_words
                 FROM documents d
                 WHERE d.workspace = ANY($1) AND NOT d.excluded
                   AND NOT EXISTS (SELECT FROM unnest($2::uuid[], $3::text[]) AS due(w, p) WHERE due.w = d.workspace AND due.p = d.path)
@@ -53,7 +52,7 @@ async def status(
     assert row is not None
     return Status(
         indexed=row["indexed"],
-        pending=len(due) + row["unwritten"] + unseen,
+        pending=len(due) + unseen,
         held=waiting,
         unembedded=row["unembedded"],
         oldest_pending_seconds=round(backlog.oldest_seconds(chosen), 1),

@@ -194,7 +194,7 @@ class Status(Message):
         indexed: searchable by words and by vectors.
         pending: not yet searchable by words.
         held: waiting for a manual publication.
-        unembedded: searchable by words, waiting for vectors.
+        unembedded: searchable by words, waiting for vectors, or for the index to have them again.
     """
 
     indexed: int

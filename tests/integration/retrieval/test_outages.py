@@ -57,6 +57,12 @@ async def test_a_note_that_the_index_could_not_take_is_found_in_the_tables_at_on
             await stand.settled(1)
         await stand.notes.put(vault, "b.md", "otter")
         await until(lambda: _said(caplog, "The index could not be written"))
+
+        async def is_found_by_words() -> bool:
+            now = await stand.status()
+            return (now.indexed, now.pending, now.unembedded) == (1, 0, 1)
+
+        await until(is_found_by_words)
         # No search has noticed that the engine was away.
         async with stand.start_engine():
             await until(lambda: _finds(stand, "otter"))
