@@ -18,7 +18,7 @@ from services.notes.note_path import is_plain_text, nfc
 from shared.contracts.front_matter import split
 
 # To be raised with every change of what is read from a text: the index is then made anew from the files.
-EDITION = 1
+EDITION = 2
 
 TITLE_CHARACTERS_MAX = 1000
 TAGS_MAX = 500
@@ -58,7 +58,7 @@ def extract(text: str, file_name: str) -> Metadata:
     parts = split(text)
     matter = _front_matter(parts.source)
     scan = _Scan()
-    scan.read(parts.body)
+    scan.read(parts.body.replace("\r\n", "\n").replace("\r", "\n"))
     title = _plain(matter.get("title")) or scan.title or nfc(file_name.rpartition(".")[0])
     return Metadata(title[:TITLE_CHARACTERS_MAX], _distinct([*_listed_tags(matter.get("tags")), *scan.tags()]))
 
@@ -137,7 +137,6 @@ class _Scan:
         for line in body.split("\n"):
             if self.title and not has_tags:
                 return
-            line = line.rstrip("\r")  # noqa: PLW2901 - the same line
             if fence:
                 if (closing := _FENCE.match(line)) and closing[1].startswith(fence) and not closing[2].strip():
                     fence = ""

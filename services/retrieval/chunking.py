@@ -3,8 +3,9 @@
 A chunk is an exact slice of the note's content, so that a citation can point at it. It never crosses a heading, holds whole blocks
 (paragraphs, lists, code, tables) up to about `TARGET` characters, and cuts a block only where it alone is longer than `MAXIMUM`: lists
 between their items, everything else between lines, a line that is too long itself at a space or a full stop. Headings are not repeated
-in the text (each chunk has its heading path), except where nothing stands below one. Front matter is no text. An exchange that was written
-into the note (MN-9) is cut by itself: no chunk holds both some of it and some of the note, and its headings stand over nothing else.
+in the text (each chunk has its heading path), except where nothing stands below one. Front matter is no text, except where it is the whole
+note. An exchange that was written into the note (MN-9) is cut by itself: no chunk holds both some of it and some of the note, and its
+headings stand over nothing else.
 
 All of it takes time linear in the note's length and bounded memory, whatever is in the note: a long one is parsed piece by piece.
 """
@@ -110,7 +111,21 @@ def chunk_note(document: UUID, content: str) -> list[Chunk]:
 
 
 def _spans(content: str) -> Iterator[tuple[tuple[str, ...], _Unit, bool]]:
-    body = len(content) - len(split(content).body)
+    parts = split(content)
+    text = _text_spans(content, len(content) - len(parts.body))
+    if (first := next(text, None)) is not None:
+        yield first
+        yield from text
+    elif parts.source:
+        start = _line_starts(content, _Unit(0, len(content)))[1]
+        matter = _Unit(start, start + len(parts.source))
+        lines = _line_starts(content, matter)
+        for span in _packed(_cut_lines(content, matter, lines)):
+            if (trimmed := _trimmed(content, span)) is not None:
+                yield (), trimmed, False
+
+
+def _text_spans(content: str, body: int) -> Iterator[tuple[tuple[str, ...], _Unit, bool]]:
     above: list[tuple[int, str]] = []
     for region, exchange in _regions(content, body):
         lines = _line_starts(content, region)

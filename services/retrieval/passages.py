@@ -15,7 +15,7 @@ from shared.contracts.index import SparseVector
 from shared.contracts.notes import Note
 
 # Raised when the same note would be cut into other chunks, or get other words: notes that were cut before are then cut anew.
-CUT_VERSION = 4
+CUT_VERSION = 5
 
 # One with a user name or a password before its host is none: it would be told to a model (RC-8).
 _WEB_ADDRESS = re.compile(r"https?://[^\s\0@/?#\\]{1,255}([/?#][^\s\0]{0,2000})?", re.IGNORECASE)

@@ -36,6 +36,7 @@ def tags(text: str) -> list[str]:
         ("Setext\n===\n", "Setext"),
         ("two\nlines\n=\n", "two lines"),
         ("Setext\r\n  === \r\n", "Setext"),
+        ("# Of a Mac\r\rtext\r", "Of a Mac"),
         ("text\n==\n#tag and # no heading\n", "text"),
         ("- item\n===\n\n# Real\n", "Real"),
         ("# \n#\n# Real\n", "Real"),

@@ -52,6 +52,21 @@ def test_offsets_are_right_with_any_line_ending_and_a_byte_order_mark(newline: s
     assert chunks[0].text == newline.join(["数据 one", "two", "", "- a", "- b"])
 
 
+@pytest.mark.parametrize(
+    "content", ["---\ntitle: Heron\n---\n", "\ufeff---\r\ntitle: Heron\r\n---\r\n\r\n---\r\n", "---\rtitle: Heron\r---"]
+)
+def test_of_a_note_that_is_nothing_else_the_front_matter_is_the_text(content: str) -> None:
+    (chunk,) = cut(content)
+    assert (chunk.text, chunk.heading_path) == ("title: Heron", ())
+
+
+def test_front_matter_that_is_all_of_a_note_is_cut_between_lines() -> None:
+    lines = [f"key{number}: a value" for number in range(300)]
+    chunks = cut("\n".join(["---", *lines, "---", ""]))
+    assert [line for chunk in chunks for line in chunk.text.split("\n")] == lines
+    assert cut("---\n \n---\n") == []
+
+
 def test_front_matter_is_no_text_and_a_rule_is_no_front_matter() -> None:
     assert [chunk.text for chunk in cut("---\na: b\n---\ntext")] == ["text"]
     assert [chunk.text for chunk in cut("---\n---\ntext")] == ["text"]
@@ -164,9 +179,8 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_notes_take_linear_time(name: str) -> None:
     content = HOSTILE[name]
-    quarter, whole = (min(_seconds(part) for _ in range(3)) for part in (content[: len(content) // 4], content))
-    # Four times the note: four times the work, and no sixteen. Short runs are noise.
-    assert whole < max(8 * quarter, 0.5)
+    # Four times the note: four times the work, and no sixteen. Short runs are noise, and a machine may be slower for a while.
+    assert any(_seconds(content) < max(8 * _seconds(content[: len(content) // 4]), 0.5) for _ in range(6))
 
 
 def _seconds(content: str) -> float:
