@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 HITS_PER_LEG = 100
 # For whole notes the best hundred passages may be of too few notes.
 HITS_PER_LEG_FOR_NOTES = 400
-# A leg is asked for more where too much of it is no longer published, or not yet.
+# A leg is asked for more where some of it is no longer published, or not yet.
 HITS_PER_LEG_MAX = 6400
 # What a search waits for the engine, and for the query's vector.
 ENGINE_SECONDS = 0.8
@@ -99,6 +99,27 @@ class _Legs:
 
 
 @dataclass(frozen=True, slots=True)
+class _Leg:
+    """One leg of an engine's reply, without what is not published. `own`: what it found itself; `others`: the scores of what only the other
+    leg found. `is_cut`: there is more.
+    """
+
+    own: list[Scored]
+    others: list[Scored]
+    is_cut: bool
+
+    @classmethod
+    def of(cls, hits: Sequence[Scored], limit: int, published: set[UUID]) -> "_Leg":
+        own, others = ([hit for hit in part if hit.id in published] for part in (hits[:limit], hits[limit:]))
+        return cls(own, others, is_cut=len(hits) >= limit)
+
+    def first(self, size: int, other: "_Leg") -> list[Scored]:
+        """Its best hits, and what it says of the best of the other."""
+        wanted = {hit.id for hit in other.own[:size]}
+        return [*self.own[:size], *(hit for hit in (*self.own[size:], *self.others) if hit.id in wanted)]
+
+
+@dataclass(frozen=True, slots=True)
 class _Published:
     """Points, and which of them are so with their vectors."""
 
@@ -152,7 +173,7 @@ class Searcher:
                 seen = await self._publications.seen(db, [one.id for one in searched])
                 condition = await _condition(db, filters, [one.id for one in searched])
                 in_index = all(one.in_index for one in seen)
-                legs = await self._legs(db, mode, query, embedded.result(), condition, limit, in_index=in_index)
+                legs = await self._legs(db, mode, query, embedded.result(), condition, in_index=in_index)
                 ranked = fuse(legs.sparse, legs.dense, words_share(query), all_words=legs.all_words)
                 found = await _read(db, ranked, limit, whole_notes=mode == "keyword")
                 # Each passage is near to any query: only where there are none may the vectors find nothing.
@@ -202,7 +223,7 @@ class Searcher:
         return self._former if time.monotonic() >= self._former_rests_until else None
 
     async def _legs(
-        self, db: Connection, mode: Mode, query: str, vector: bytes | None, condition: index.Filter, limit: int, *, in_index: bool
+        self, db: Connection, mode: Mode, query: str, vector: bytes | None, condition: index.Filter, *, in_index: bool
     ) -> _Legs:
         sparse = query_vector(query)
         by_words = mode != "vector" or vector is None
@@ -211,10 +232,10 @@ class Searcher:
         if self._writer.complete and in_index:
             try:
                 request = index.Search(filter=condition, sparse=sparse if by_words else None, dense=dense, limit=size)
-                legs = await self._ask(db, request, limit)
+                legs = await self._ask(db, request)
                 if not by_words and not legs.dense:
                     # No passage has a vector yet.
-                    legs = await self._ask(db, request.model_copy(update={"sparse": sparse, "dense": None}), limit)
+                    legs = await self._ask(db, request.model_copy(update={"sparse": sparse, "dense": None}))
                 # An engine that was wiped or damaged knows no words. Where there really are none the tables say so quickly.
                 missed = await _words_in_tables(db, sparse, condition, 1) if not legs.sparse and (by_words or not legs.dense) else []
                 if not missed:
@@ -227,23 +248,22 @@ class Searcher:
         found = await _words_in_tables(db, sparse, condition, size)
         return _Legs(found, [], all_words=len(found) < size, engine_used=False)
 
-    async def _ask(self, db: Connection, request: index.Search, limit: int) -> _Legs:
-        """The engine's hits that are of this publication.
+    async def _ask(self, db: Connection, request: index.Search) -> _Legs:
+        """The engine's hits that are of this publication, as if it had nothing else: how a leg ends decides what its scores count for.
 
-        It also has points of the next publication and of the last, and vectors that are not published yet. Where these leave too little
-        of a leg it is asked for more.
+        It also has points of the next publication and of the last, and vectors that are not published yet. For what these take of a leg
+        it is asked for more.
         """
+        limit = request.limit
         while True:
-            reply = await self._engine.search(request, ENGINE_SECONDS)
+            reply = await self._engine.search(request.model_copy(update={"limit": limit}), ENGINE_SECONDS)
             seen = await _published(db, reply, request.filter)
-            legs = (reply.sparse, seen.points), (reply.dense, seen.with_vector)
-            cut_off = [
-                len(leg) >= request.limit and sum(hit.id in visible for hit in leg[: request.limit]) < limit for leg, visible in legs
-            ]
-            if not any(cut_off) or request.limit >= HITS_PER_LEG_MAX:
-                sparse, dense = ([hit for hit in leg if hit.id in visible] for leg, visible in legs)
-                return _Legs(sparse, dense, all_words=len(reply.sparse) < request.limit, engine_used=True)
-            request = request.model_copy(update={"limit": 4 * request.limit})
+            sparse, dense = _Leg.of(reply.sparse, limit, seen.points), _Leg.of(reply.dense, limit, seen.with_vector)
+            if limit >= HITS_PER_LEG_MAX or not any(leg.is_cut and len(leg.own) < request.limit for leg in (sparse, dense)):
+                break
+            limit *= 2
+        all_words = not sparse.is_cut and len(sparse.own) <= request.limit
+        return _Legs(sparse.first(request.limit, dense), dense.first(request.limit, sparse), all_words=all_words, engine_used=True)
 
 
 def check(query: str, filters: Filters, limit: int) -> None:
