@@ -3,6 +3,7 @@
 import asyncio
 import re
 
+import pytest
 from playwright.async_api import Locator, Page, Route, expect
 
 from tests.support.browser import Client, replies, say
@@ -304,32 +305,22 @@ async def test_a_question_whose_arrival_nobody_knows_of_is_not_asked_twice(web: 
         await expect(page.get_by_role("link", name="Did this arrive?")).to_have_count(1)
 
 
-async def test_a_note_that_cannot_be_read_for_a_while_stays_and_is_then_as_it_is(web: Client) -> None:  # UI-1
+@pytest.mark.parametrize(("status", "code"), [(503, "unavailable"), (404, "note_not_found")])
+async def test_a_note_that_cannot_be_read_for_a_while_stays_and_is_then_as_it_is(web: Client, status: int, code: str) -> None:  # UI-1
     note = web.vault / "Outage.md"
     async with web.window() as window:
         page = window.page
         panel = await open_live(web, page, "Outage")
-        refused = await refuse(page, "**/notes/Outage.md")
+        gone = panel.get_by_text("This note was deleted or moved.")
+        refused = await refuse(page, "**/notes/Outage.md", status, code)
         note.write_text("# Outage\n\nSecond text.\n")
         await asyncio.wait_for(refused.wait(), 15)
+        await expect(gone).to_have_count(1 if status == 404 else 0)
         await expect(panel.get_by_text("First text.")).to_be_visible()
         await page.unroute("**/notes/Outage.md")
+        # No change is told any more.
         await expect(panel.get_by_text("Second text.")).to_be_visible()
-    note.unlink()
-
-
-async def test_a_note_that_is_not_found_for_a_moment_comes_back_though_no_change_is_told(web: Client) -> None:  # UI-1
-    note = web.vault / "Moment.md"
-    async with web.window() as window:
-        page = window.page
-        panel = await open_live(web, page, "Moment")
-        await refuse(page, "**/notes/Moment.md", 404, "note_not_found")
-        note.write_text("# Moment\n\nSecond text.\n")
-        await expect(panel.get_by_text("This note was deleted or moved.")).to_be_visible()
-        await expect(panel.get_by_text("First text.")).to_be_visible()
-        await page.unroute("**/notes/Moment.md")
-        await expect(panel.get_by_text("Second text.")).to_be_visible()
-        await expect(panel.get_by_text("This note was deleted or moved.")).to_have_count(0)
+        await expect(gone).to_have_count(0)
         window.errors.clear()
     note.unlink()
 

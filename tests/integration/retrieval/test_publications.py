@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import numpy as np
 import pytest
 
 from shared.contracts import retrieval
 from shared.contracts.errors import ErrorCode, ServiceError
 from shared.contracts.evidence import EVIDENCE_VERIFY, VerifiedEvidence, VerifyEvidence
+from shared.contracts.index import Point, SparseVector, Upsert, encoded
 from shared.contracts.retrieval import ConfigurePublishing, Filters, Publication, PublicationRequest, Publish, PublishMode, Run
 from shared.database.pool import connection, open_pool
 from shared.database.publication_lock import hold_to_verify
@@ -246,6 +248,26 @@ async def test_what_was_written_and_never_published_goes(stand: Stand, monkeypat
         await until(lambda: _is(stand, "SELECT count(*) FROM removals", 0))
         assert engine._shard.points() == 1
         assert (await stand.search("heron")).degraded is False
+
+
+async def test_what_is_staged_changes_nothing_of_what_is_found(stand: Stand) -> None:
+    vault = stand.notes.workspace()
+    for number in range(120):
+        # Each somewhat further away.
+        stand.notes.write(vault, f"{number}.md", "heron" + " otter" * number)
+    async with stand.start_engine() as engine, stand.start():
+        await stand.settled(120)
+        before = await stand.run("vector", "heron", limit=50)
+        staged = [uuid4() for _ in range(40)]
+        await stand.fetchval("INSERT INTO removals (point, due_at) SELECT unnest($1::uuid[]), now() + interval '1 hour'", staged)
+        payload = {"workspace": str(vault), "document": str(uuid4()), "ancestors": [], "tags": [], "exchange": False}
+        nearest = encoded(np.array(stand.model.vector("heron"), "<f4").tobytes())
+        words = SparseVector(indices=[1], values=[1.0])
+        points = [Point(id=one, sparse=words, dense=nearest, payload=payload) for one in staged]
+        await engine.upsert(Upsert(points=points), Scope.root(10))
+        after = await stand.run("vector", "heron", limit=50)
+        assert [(result.chunk, result.score) for result in after.results] == [(result.chunk, result.score) for result in before.results]
+        assert after.status == before.status == "completed"
 
 
 async def test_no_publication_slips_in_while_evidence_is_verified(stand: Stand) -> None:  # RC-4
