@@ -176,8 +176,8 @@ class Searcher:
                 legs = await self._legs(db, mode, query, embedded.result(), condition, in_index=in_index)
                 ranked = fuse(legs.sparse, legs.dense, words_share(query), all_words=legs.all_words)
                 found = await _read(db, ranked, limit, whole_notes=mode == "keyword")
-                # Each passage is near to any query: only where there are none may the vectors find nothing.
-                without_vectors = wants_dense and not legs.dense and await _any_passage(db, condition)
+                # Each passage is near to any query: only where there are none may the engine's vectors find nothing.
+                without_vectors = wants_dense and legs.engine_used and not legs.dense and await _any_passage(db, condition)
                 # Where words are looked up, too, they find what has no vector yet.
                 complete = all(one.vector is not None and one.vector.complete for one in seen)
                 partly_blind = mode == "vector" and not complete and await _any_passage(db, condition, without_vector=True)
