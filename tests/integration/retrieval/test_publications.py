@@ -221,11 +221,8 @@ async def test_what_was_published_before_goes_from_the_index_when_nobody_reads_i
             await stand.settled(1)
             await until(lambda text=text: _finds(stand, text))  # type: ignore[misc]
 
-        async def one_point() -> bool:
-            return engine._shard.points() == 1
-
-        await until(one_point)
-        assert await stand.fetchval("SELECT count(*) FROM removals") == 0
+        await until(lambda: _is(stand, "SELECT count(*) FROM removals", 0))
+        assert engine._shard.points() == 1
         assert await _finds(stand, "kingfisher")
 
 
