@@ -117,9 +117,8 @@ def _spans(content: str) -> Iterator[tuple[tuple[str, ...], _Unit, bool]]:
         yield first
         yield from text
     elif parts.source:
-        start = _line_starts(content, _Unit(0, len(content)))[1]
-        matter = _Unit(start, start + len(parts.source))
-        lines = _line_starts(content, matter)
+        lines = _line_starts(content, _Unit(0, len(content)))
+        matter = _Unit(lines[1], lines[1] + len(parts.source))
         for span in _packed(_cut_lines(content, matter, lines)):
             if (trimmed := _trimmed(content, span)) is not None:
                 yield (), trimmed, False

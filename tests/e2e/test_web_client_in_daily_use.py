@@ -321,7 +321,6 @@ async def test_a_note_that_cannot_be_read_for_a_while_stays_and_is_then_as_it_is
         # No change is told any more.
         await expect(panel.get_by_text("Second text.")).to_be_visible()
         await expect(gone).to_have_count(0)
-        window.errors.clear()
     note.unlink()
 
 
